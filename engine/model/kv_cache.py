@@ -108,15 +108,15 @@ class WindowMemory:
 
 @dataclass(eq=False)
 class _Turn:
-    """Positions `first` to `end` - 1 of a turn's end, to which the cache can be cut back.
+    """Positions `first` to `end` - 1, with which the cache can be cut back to the end of a turn.
 
-    data: of each layer with a window, of n positions, once it forgets some of them.
+    data: of layers with a window, of n positions, once they forget some of them.
     """
 
     first: int
     end: int
     n: int = 0
-    data: list[U8] | None = None
+    data: U8 | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,7 @@ class KVCache:
     def n_bytes(self) -> int:
         """Bytes allocated now."""
         of_states = self._states.nbytes + sum(one.nbytes for one in (*self._snapshots.values(), *self._within))
-        of_turn = sum(one.nbytes for one in (self._turn and self._turn.data) or ())
+        of_turn = 0 if self._turn is None or self._turn.data is None else self._turn.data.nbytes
         return int(self.blocks.nbytes + self.local_blocks.nbytes + of_states + of_turn)
 
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]:
@@ -284,39 +284,30 @@ class KVCache:
             return
         n, self._turn = turn.end - turn.first, None
         try:
-            data: list[U8] = [np.empty(size, np.uint8) for size in self._sizes_of(self._local, n)]
-        except MemoryError:
-            log.info("No copy of the %d positions before %d: the memory is short.", n, turn.end)
-            return
-        for layer, to in zip(self._local, data, strict=True):
-            self._copy_layer(layer, turn.first - self._run_first, n, to)
-        self._turn = replace(turn, n=n, data=data)
-
-    def _restore_turn(self) -> None:
-        """Let layers with a window have the positions that the remembered length needs."""
-        turn = self._turn
-        assert turn is not None, "`reusable` has checked it"
-        assert turn.data is not None, "as above"
-        for layer, data in zip(self._local, turn.data, strict=True):
-            self._put_layer(layer, 0, turn.n, data)
-        self.local_first = self._run_first = turn.first
+            self._turn = replace(turn, n=n, data=self._copied(self._forms(self._local), turn.first, n))
+        except HostMemoryError as error:
+            log.info("The end of the turn is not kept: %s", error.message)
 
     def forms(self, first: int) -> str:
         """Return how each layer that stores keys and values has those from the position `first` on.
 
         "b": in blocks; "r": in rows on a GPU; "-": a layer with a window has forgotten some of them.
         """
-        return "".join(
-            "-" if layer in self._local and first < self.local_first else "r" if self.rows[layer] is None else "b"
-            for layer in self._kept
-        )
+        return self._forms([i for i in self._kept if i not in self._local or first >= self.local_first])
+
+    def _forms(self, layers: Sequence[int]) -> str:
+        forms = {layer: "r" if self.rows[layer] is None else "b" for layer in layers}
+        return "".join(forms.get(layer, "-") for layer in self._kept)
 
     def positions(self, first: int, n_positions: int) -> U8:
         """Return a copy of the keys and values of these positions, of all layers that have them, in order.
 
         first: a multiple of kv_blocks.BLOCK. Blocks are copied whole. Raises: CudaError, HostMemoryError.
         """
-        sizes = self._piece_sizes(self.forms(first), n_positions)
+        return self._copied(self.forms(first), first, n_positions)
+
+    def _copied(self, forms: str, first: int, n_positions: int) -> U8:
+        sizes = self._piece_sizes(forms, n_positions)
         try:
             found: U8 = np.empty(sum(sizes), np.uint8)
         except MemoryError as error:
@@ -324,7 +315,8 @@ class KVCache:
         at = 0
         for layer, size in zip(self._kept, sizes, strict=True):
             if size:
-                self._copy_layer(layer, self.place(layer, first), n_positions, found[at : at + size])
+                place = first - self._run_first if layer in self._local else first
+                self._copy_layer(layer, place, n_positions, found[at : at + size])
             at += size
         return found
 
@@ -334,22 +326,27 @@ class KVCache:
         Of layers with a window, only positions from local_first on, which the data must have. Returns whether the data
         fit this cache; otherwise nothing was written. Raises: CudaError.
         """
-        lacks_window = "-" in forms and first + n_positions > self.local_first
-        if len(forms) != len(self._kept) or set(forms) - {"b", "r", "-"} or lacks_window:
+        if len(forms) != len(self._kept) or set(forms) - {"b", "r", "-"}:
+            return False
+        end, by_layer = first + n_positions, dict(zip(self._kept, forms, strict=True))
+        needed = [i for i in self._kept if i not in self._local or end > self.local_first]
+        if first % kv_blocks.BLOCK or end > self.capacity or "-" in map(by_layer.__getitem__, needed):
             return False
         sizes = self._piece_sizes(forms, n_positions)
-        if sum(sizes) != len(data) or first % kv_blocks.BLOCK or first + n_positions > self.capacity:
+        if sum(sizes) != len(data) or (self._local and end > self.local_first + self.local_capacity):
             return False
-        if self._local and first + n_positions > self.local_first + self.local_capacity:
-            return False
+        self._put(first, n_positions, data, forms)
+        return True
+
+    def _put(self, first: int, n_positions: int, data: U8, forms: str) -> None:
         at = 0
-        for layer, size, form in zip(self._kept, sizes, forms, strict=True):
+        for layer, size, form in zip(self._kept, self._piece_sizes(forms, n_positions), forms, strict=True):
             piece, layout, heads = data[at : at + size], *self._shape(layer)
             at += size
-            skipped = min(n_positions, max(0, self.local_first - first)) if layer in self._local else 0
-            if skipped == n_positions:
-                continue
+            skipped = max(0, self.local_first - first) if layer in self._local else 0
             own, left = "r" if self.rows[layer] is None else "b", n_positions - skipped
+            if form == "-" or left <= 0:
+                continue
             if form == "r" and (own == "b" or skipped):
                 piece = kv_blocks.from_rows(np.ascontiguousarray(piece), layout, heads, n_positions)
             if skipped or form != own:
@@ -357,7 +354,6 @@ class KVCache:
                 piece = blocks[:, skipped // kv_blocks.BLOCK :]
                 piece = kv_blocks.to_rows(piece, layout, left) if own == "r" else piece
             self._put_layer(layer, self.place(layer, first + skipped), left, piece)
-        return True
 
     def expect(self, length: int) -> None:
         """Let layers with a window forget all that a sequence of this length does not need, before `put_positions`.
@@ -416,12 +412,6 @@ class KVCache:
             n_bytes = {"r": n_positions * layout.row_bytes, "b": layout.n_blocks(n_positions) * layout.block_bytes}
             found.append(heads * n_bytes.get(form, 0))
         return found
-
-    def _sizes_of(self, layers: Sequence[int], n_positions: int) -> list[int]:
-        """Return the bytes of so many positions of these layers."""
-        forms = "".join("r" if self.rows[layer] is None else "b" for layer in self._kept)
-        sizes = dict(zip(self._kept, self._piece_sizes(forms, n_positions), strict=True))
-        return [sizes[layer] for layer in layers]
 
     def _copy_layer(self, layer: int, first: int, n_positions: int, to: U8) -> None:
         blocks, layout = self.of_layer(layer)
@@ -566,7 +556,11 @@ class KVCache:
             self.local_first = self._run_first = 0
             self._turn = None
         elif not self._has_windows(length):
-            self._restore_turn()
+            turn = self._turn
+            assert turn is not None, "`reusable` has checked it"
+            assert turn.data is not None, "as above"
+            self.local_first = self._run_first = turn.first
+            self._put(turn.first, turn.n, turn.data, self._forms(self._local))
         if self._turn is not None:  # positions from the length on are written over
             self._turn.end = min(self._turn.end, length)
             self._turn = self._turn if self._turn.end > self._turn.first else None

@@ -189,11 +189,9 @@ class KvRegion:
         if saved is None:
             return
         self._copy(self._parts, slot.first, cache.length, saved.data, saved.length, upload=True)
-        in_windows = max(0, cache.length - cache.local_first)
-        if in_windows:
-            assert cache.local_first == saved.local_first, "it forgets no positions without the region"
-            saved_positions = saved.length - saved.local_first
-            self._copy(self._local_parts, slot.local_first, in_windows, saved.local, saved_positions, upload=True)
+        if cache.local_first == saved.local_first:  # otherwise the cache writes others there now
+            n, n_saved = max(0, cache.length - cache.local_first), saved.length - saved.local_first
+            self._copy(self._local_parts, slot.local_first, n, saved.local, n_saved, upload=True)
 
     def shift(self, layer: int, slot: Slot, n_kept: int, by: int) -> None:
         """Queue a move of n_kept positions of a layer to the slot's beginning, from `by` positions after it."""
@@ -325,16 +323,6 @@ class GpuCache(KVCache):
         elif 0 < n_positions < self.local_capacity:
             self.region.shift(layer, self._slot, self.local_capacity - n_positions, n_positions)
 
-    def _restore_turn(self) -> None:
-        try:
-            self.region.gpu.enter()
-            self.region.give_to(self)
-            super()._restore_turn()
-            self.region.gpu.synchronize()  # before the data changes
-        except CudaError as error:
-            raise DeviceFailedError(f"The GPU failed: {error}.") from error
-        self._uploading.clear()
-
     def expect(self, length: int) -> None:
         """As KVCache.expect. Takes the region."""
         self.region.gpu.enter()
@@ -403,14 +391,19 @@ class GpuCache(KVCache):
         self.region.give_to(self)  # without the state, so that the last run can still be cut
         return super().positions(first, n_positions)
 
-    def put_positions(self, first: int, n_positions: int, data: U8, forms: str) -> bool:
-        """As KVCache.put_positions. Takes the region."""
+    def _put(self, first: int, n_positions: int, data: U8, forms: str) -> None:
+        """As KVCache._put. Takes the region."""
         self.region.gpu.enter()
         self.region.give_to(self)
-        fits = super().put_positions(first, n_positions, data, forms)
+        super()._put(first, n_positions, data, forms)
         self.region.gpu.synchronize()  # before `data` changes
         self._uploading.clear()
-        return fits
+
+    def truncate(self, length: int) -> None:
+        try:
+            super().truncate(length)
+        except CudaError as error:
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
 
     @contextlib.contextmanager
     def staging(self, n_pieces: int, n_positions: int) -> Iterator[Callable[[int, U8], U8]]:
