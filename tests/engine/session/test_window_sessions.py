@@ -90,14 +90,6 @@ def test_turns_again_without_a_thought_and_branches(load: Load) -> None:
     assert session.cache.n_bytes <= KVCache.bytes_for(session.model.opened.config, CONTEXT, session.model.kv_codec)
 
 
-def test_two_conversations_in_turn(load: Load) -> None:
-    asked = [(tokens(300, n), 60) for n in range(2)]
-    wanted, model = answers(load, asked), load()
-    sessions = [ChatSession(model) for _ in asked]
-    for _ in range(2):
-        assert [ask(session, *one)[0] for session, one in zip(sessions, asked, strict=True)] == wanted
-
-
 def test_a_stopped_prompt(load: Load) -> None:
     prompt, seen = tokens(600), [0]
 
