@@ -34,10 +34,9 @@ from engine.model.graph import (
     emit,
     graph_of,
 )
-from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import DraftInput, LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, DeltaInput, PackedMatrix, Scoring, ShortConvInput
+from native_kernels.backend import F32, I64, U8, DeltaInput, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.cpu.attention.attention import AttentionBuffers, attention_buffers, attention_calls
 from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls, short_conv_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
@@ -245,11 +244,10 @@ class DecodeCalls:
             self._frequencies[:] = frequencies(rotation, self._config.rotated)
             self._angle_scale[:] = rotation.scale
 
-    def set_token(self, token: int, position: int, cache: KVCache) -> None:
+    def set_token(self, token: int, position: int, local_first: int, blocks: U8, local_blocks: U8) -> None:
         """Set the words of the next token, except the places of recurrent states, and clear the counts."""
-        blocks, local_blocks = cache.blocks, cache.local_blocks
         state, known = self.state, self._config.layer_vocab_size or self._config.vocab_size
-        state[TOKEN], state[POSITION], state[LOCAL_POSITION] = token, position, position - cache.local_first
+        state[TOKEN], state[POSITION], state[LOCAL_POSITION] = token, position, position - local_first
         state[LAYER_TOKEN] = token if token < known else 0
         state[CACHE], state[LAYER_BYTES] = blocks.ctypes.data, blocks.strides[0]
         state[LOCAL_CACHE], state[LOCAL_LAYER_BYTES] = local_blocks.ctypes.data, local_blocks.strides[0]

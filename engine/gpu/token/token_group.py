@@ -126,7 +126,7 @@ class TokenGroup:
             calls = one.cpu.calls
             calls.set_rotation(length)
             position = cache.length + earlier
-            calls.set_token(token, position, cache)
+            calls.set_token(token, position, cache.local_first, cache.blocks, cache.local_blocks)
             before, after = states[earlier : earlier + 2]
             calls.state[STATE], calls.state[NEW_STATE] = before.ctypes.data, after.ctypes.data
             one.shared.state.array[:3] = position, cache.half, position - cache.local_first
