@@ -154,7 +154,7 @@ def test_prompts_on_a_gpu(any_gpu: Gpu, name: str, on_cpu: int, references: Refe
     for start, stop in ((0, 21), (21, 250), (250, 310)):
         found = model.prefill(tokens[start:stop], cache)
         error = np.square(found - wanted[start:stop]).mean(axis=1) / np.square(wanted[start:stop]).mean(axis=1)
-        near_ties = 0.05 * bool(config.n_experts)  # of a router
+        near_ties = 0.15 * bool(config.n_experts)  # of a router
         assert np.quantile(error, 1 - near_ties) < 1e-4, error.tolist()
     for i in range(310, CONTEXT):
         logits = ours.decoder.step(int(tokens[i]), cache)
