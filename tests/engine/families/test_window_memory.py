@@ -117,7 +117,7 @@ def placed(config: ModelConfig, on_cpu: int) -> tuple[list[str], list[Any]]:
 def test_tokens_on_a_gpu(any_gpu: Gpu, name: str, on_cpu: int, references: References) -> None:
     """Token by token and several at once, with another conversation in between."""
     config, weights = opened_case(references, name)
-    tokens = some_tokens(config, 200).tolist()
+    tokens = some_tokens(config, 170).tolist()
     with all_kept():
         wanted, _ = by_cpu(config, weights, "dense", tokens)
     attention, hot = placed(config, on_cpu)

@@ -22,7 +22,7 @@ from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 
 WINDOW, CONTEXT = 70, 1024
-Load = Callable[[], LoadedModel]
+Load = Callable[..., LoadedModel]
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +45,8 @@ def load(
 ) -> Iterator[Load]:
     made: list[LoadedModel] = []
 
-    def one() -> LoadedModel:
-        if request.param == "cpu":
+    def one(device: str = request.param) -> LoadedModel:
+        if device == "cpu":
             made.append(LoadedModel.load(folder, EngineConfig(device="cpu", threads=2)))
         else:
             made.append(FakeGpuMachine(tmp_path, monkeypatch).load(folder))
@@ -77,8 +77,8 @@ def answers(load: Load, asked: list[tuple[list[int], int]]) -> list[list[int | N
 
 
 def test_turns_again_without_a_thought_and_branches(load: Load) -> None:
-    prompt = tokens(500)
-    asked = [(prompt, 200), (prompt, 8), ([*prompt, *tokens(40, 2)], 8), ([*prompt[:100], *tokens(30, 3)], 8)]
+    prompt = tokens(300)
+    asked = [(prompt, 120), (prompt, 8), ([*prompt, *tokens(40, 2)], 8), ([*prompt[:100], *tokens(30, 3)], 8)]
     wanted, session = answers(load, asked), ChatSession(load())
     assert session.cache.local_capacity < 300
     found = [ask(session, *one) for one in asked]
@@ -126,10 +126,11 @@ def test_a_chat_from_the_disk(load: Load, prompts: Callable[[LoadedModel], ChatS
         ask(session, prompt[:n], 4, chat="a")
         session.keep()
     session.prompts._store.flush()  # type: ignore[union-attr]
-    for (given, n), expected in zip(asked, wanted, strict=True):
-        ids, reused = ask(prompts(model), given, n, chat="a")
-        assert ids == expected
-        assert reused >= (690 if len(given) > 700 else 0)
+    for reader in (load("cpu"), load("gpu")):
+        for (given, n), expected in zip(asked, wanted, strict=True):
+            ids, reused = ask(prompts(reader), given, n, chat="a")
+            assert ids == expected
+            assert reused >= (690 if len(given) > 700 else 0)
 
 
 def test_the_plan_counts_what_is_allocated(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
