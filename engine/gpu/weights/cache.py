@@ -19,7 +19,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import DeviceFailedError, HostMemoryError
 from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import graph_of
-from engine.model.kv_cache import REWIND, KVCache, WindowMemory
+from engine.model.kv_cache import KVCache, WindowMemory
 from native_kernels.backend import F32, U8
 from native_kernels.cuda.gpu import Gpu, GpuKv
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
@@ -134,7 +134,7 @@ class KvRegion:
         for cache in caches:
             if cache.length - cache.local_first >= local_size:
                 self.give_to(cache)
-                cache.forget_most()
+                cache.make_room(cache.local_capacity)  # so that no more than needed is left
         self.forget()
         for number, cache in enumerate(caches):
             cache.slot = Slot(number * size, number * local_size, local_size)
@@ -311,11 +311,6 @@ class GpuCache(KVCache):
         self._slot = slot
         own = self._own_local_capacity
         self.local_capacity = own if slot.local_size is None else min(own, slot.local_size)
-
-    def forget_most(self) -> None:
-        """Let layers with a window forget all that is not needed. The cache must own the region."""
-        if self._windows is not None:
-            self._forget(self._windows.first_read(max(0, self.length - REWIND)))
 
     def shift(self, layer: int, n_positions: int) -> None:
         if self.rows[layer] is not None:
