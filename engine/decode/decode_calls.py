@@ -53,6 +53,7 @@ from native_kernels.cpu.runtime.token_state import (
     LAYER_TOKEN,
     LOCAL_CACHE,
     LOCAL_LAYER_BYTES,
+    LOCAL_POSITION,
     NEW_STATE,
     POSITION,
     STATE,
@@ -175,16 +176,17 @@ class DecodeCalls:
     def start(self, layout: KvLayout) -> None:
         """Start laying out calls for caches of that layout."""
         self._places = [self._place(layout, local=False)]
-        if self._config.has_local_heads:
+        if any(self._config.windows):
             self._places.append(self._place(layout, local=True))
         self._pending = []
 
     def _place(self, layout: KvLayout, local: bool) -> tuple[CachePlace, AttentionBuffers]:
-        """Return the place of the keys and values of layers with this shape of heads, and buffers for attention."""
-        config, words = self._config, (LOCAL_CACHE, LOCAL_LAYER_BYTES) if local else (CACHE, LAYER_BYTES)
+        """Return the place of the keys and values of layers with or without a window, and buffers for attention."""
+        config = self._config
+        words = (LOCAL_POSITION, LOCAL_CACHE, LOCAL_LAYER_BYTES) if local else (POSITION, CACHE, LAYER_BYTES)
         n_kv_heads = (config.local_kv_heads if local else None) or config.n_kv_heads
         layout = config.kv_layout(layout.codec, local)
-        position, cache, layer_bytes = (self.state[word : word + 1] for word in (POSITION, *words))
+        position, cache, layer_bytes = (self.state[word : word + 1] for word in words)
         buffers = attention_buffers(config.n_heads, n_kv_heads, layout, 1, self._products.n_workers)
         return CachePlace(position, cache, layer_bytes, layout, n_kv_heads), buffers
 
@@ -242,10 +244,10 @@ class DecodeCalls:
             self._frequencies[:] = frequencies(rotation, self._config.rotated)
             self._angle_scale[:] = rotation.scale
 
-    def set_token(self, token: int, position: int, blocks: U8, local_blocks: U8) -> None:
+    def set_token(self, token: int, position: int, local_first: int, blocks: U8, local_blocks: U8) -> None:
         """Set the words of the next token, except the places of recurrent states, and clear the counts."""
         state, known = self.state, self._config.layer_vocab_size or self._config.vocab_size
-        state[TOKEN], state[POSITION] = token, position
+        state[TOKEN], state[POSITION], state[LOCAL_POSITION] = token, position, position - local_first
         state[LAYER_TOKEN] = token if token < known else 0
         state[CACHE], state[LAYER_BYTES] = blocks.ctypes.data, blocks.strides[0]
         state[LOCAL_CACHE], state[LOCAL_LAYER_BYTES] = local_blocks.ctypes.data, local_blocks.strides[0]

@@ -207,9 +207,11 @@ class DecodeProgram:
     ) -> F32:
         """Run a program of so many tokens over their buffers."""
         check_tokens(self._config, np.array(tokens, np.int64), cache)
+        cache.make_room(len(tokens))
         states = cache.states_of_run(len(tokens))
         for earlier, (token, calls) in enumerate(zip(tokens, buffers, strict=True)):
-            calls.set_token(token, cache.length + earlier, cache.blocks, cache.local_blocks)
+            blocks = cache.blocks, cache.local_blocks
+            calls.set_token(token, cache.length + earlier, cache.local_first, *blocks)
             calls.state[STATE], calls.state[NEW_STATE] = (one.ctypes.data for one in states[earlier : earlier + 2])
             calls.set_rotation(cache.length + earlier + 1)
             calls.ffn_plan.tallies.set_counts(self._counters.per_neuron)

@@ -201,7 +201,8 @@ class PlacedModel:
         steps.begin("predictors")
         predictor = base.modes.predictor if placement.mode == "sparse" else None
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
-        contents = GpuContents(placement, base.context * base.engine.sequences, base.kv_codec, learned)
+        n = base.engine.sequences
+        contents = GpuContents(placement, base.context * n, base.kv_codec, learned, n)
         loaded = load_onto_gpu(
             self._gpu, base.backend.kernels.pool, config, base.weights, predictor, contents, job, steps
         )

@@ -59,7 +59,7 @@ class AttentionSpec:
     rotated: int  # rotated values per head; 0: none
     rope_order: RopeOrder
     angles: int  # index into Graph.angles
-    local: bool  # heads of the shape of layers with a window, where that differs: see KVCache
+    local: bool  # has a window, so that its keys and values are stored apart: see KVCache
     kv_from: int | None  # the layer whose keys and values it reads; None: its own
     v_norm: bool  # RMS norm without weights of each head of v
     v_is_k: bool  # v is k before its norm and rotation
@@ -242,8 +242,8 @@ Step = Norm | Select | Attend | AttendLatent | Recur | Convolve | Ffn | Inject |
 class Graph:
     """layers: the steps of each layer. angles: the tables that attention rotates by.
 
-    rows: each layer's place in the conversation's cache: its index among the layers that recur, or among those with
-    keys and values of the same shape; of no meaning for a layer with an FFN alone. A layer that reads another layer's
+    rows: each layer's place in the conversation's cache: its index among the layers that recur, or among those with a
+    window, or among those without; of no meaning for a layer with an FFN alone. A layer that reads another layer's
     keys and values has the place of that one.
     """
 
@@ -265,7 +265,7 @@ class Graph:
         return min((spec.kv_from for spec in specs if spec.kv_from is not None), default=len(self.layers))
 
     def is_local(self, layer: int) -> bool:
-        """Return whether the layer has attention with heads of the shape of layers with a window."""
+        """Return whether the layer has attention with a window."""
         return any(isinstance(step, Attend) and step.spec.local for step in self.layers[layer])
 
     def ffn(self, layer: int) -> Ffn:
@@ -390,7 +390,7 @@ def _kv_from(config: ModelConfig, i: int) -> int | None:
 def _attention(config: ModelConfig, i: int) -> AttentionSpec:
     window = config.window(i)
     rotates = config.positions == "rope" and i not in config.unrotated
-    local = window is not None and config.has_local_heads
+    local = window is not None
     head_dim = (config.local_head_dim if local else None) or config.head_dim
     rotated = config.rotated if not local or config.local_head_dim is None else head_dim
     return AttentionSpec(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,95 @@ log = logging.getLogger(__name__)
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
 MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
+# Layers with a window have memory for the window and these positions. A larger slack moves memory less often, and lets
+# more positions of a prompt through attention at once; in Gemma 3 12B, 512 positions have 168 MB.
+SLACK = 512
+# If layers read other layers' keys and values, a run must not be longer than the slack: the positions of a GPU's
+# longest prefill chunk.
+SHARED_SLACK = 2048
+REWIND = 64  # positions that the cache can always be cut by
+
+
+class Piece(NamedTuple):
+    """Rows of a run that go through a layer with a window at once.
+
+    shift: positions that the layer forgets before. place: of the first row in the layer's memory.
+    """
+
+    rows: slice
+    shift: int
+    place: int
+
+
+@dataclass(frozen=True)
+class WindowMemory:
+    """The positions that layers with a window have memory for, out of all positions of a sequence.
+
+    Memory begins at a position that is a multiple of `step`, which moves up as positions are forgotten. window: the
+    longest of all layers. chunked: as in Scoring.
+    """
+
+    window: int
+    step: int
+    chunked: bool
+    slack: int
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> WindowMemory | None:
+        """Return the memory of a model; None if its layers keep all positions."""
+        specs = [spec for spec in _attending(config).values() if spec.window is not None]
+        # A state cannot be cut where a window can; queries that grow with their position need the true one.
+        if not specs or config.recurrence is not None or any(spec.temperature is not None for spec in specs):
+            return None
+        longest, chunked = max(spec.window or 0 for spec in specs), config.chunked_windows
+        step = math.lcm(*(spec.window or 1 for spec in specs), kv_blocks.BLOCK) if chunked else kv_blocks.BLOCK
+        slack = SHARED_SLACK if config.n_shared_kv_layers else SLACK
+        return cls(longest, step, chunked, max(slack, kv_blocks.BLOCK))
+
+    @property
+    def most_kept(self) -> int:
+        """Positions that remain at most when others are forgotten."""
+        kept = REWIND + self.step - 1 + (0 if self.chunked else self.window - 1)
+        return -(-kept // kv_blocks.BLOCK) * kv_blocks.BLOCK
+
+    def capacity(self, positions: int, sequences: int = 1) -> int:
+        """Return the positions that fit, for sequences with this many positions in all."""
+        return min(positions, sequences * (self.most_kept + self.slack))
+
+    def first_read(self, position: int) -> int:
+        """Return the first position that a layer reads at `position` or later, rounded down to a step."""
+        first = position if self.chunked else max(0, position - self.window + 1)
+        return first // self.step * self.step
+
+    def pieces(self, first: int, capacity: int, start: int, n: int) -> tuple[list[Piece], int]:
+        """Return the pieces of n positions from `start` on, and the first position in memory after them.
+
+        first: the first position in memory before. Pieces but the last have a multiple of BLOCK positions.
+        """
+        found, done = [], 0
+        while done < n:
+            position, before = start + done, first
+            if first + capacity < start + n:
+                first = max(first, self.first_read(max(0, position - REWIND)))
+            free = first + capacity - position
+            rows = n - done if free >= n - done else free // kv_blocks.BLOCK * kv_blocks.BLOCK
+            assert rows > 0, "the slack has a block at least"
+            found.append(Piece(slice(done, done + rows), first - before, position - first))
+            done += rows
+        return found, first
+
+
+@dataclass(eq=False)
+class _Turn:
+    """Positions `first` to `end` - 1, with which the cache can be cut back to the end of a turn.
+
+    data: of layers with a window, of n positions, once they forget some of them.
+    """
+
+    first: int
+    end: int
+    n: int = 0
+    data: U8 | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +133,16 @@ class KVCache:
     The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
     counts new positions once every layer has them.
 
+    Layers with a window keep their last positions only (WindowMemory): those from `local_first` on. `make_room` lets
+    them forget others before a run, and `pieces` within a long one. Positions before the window of a length are needed
+    to cut the cache to it; so the last length that was remembered keeps its own copy of them.
+
     A layer that recurs (a gated delta net, Mamba-2, a short convolution) has no positions, but one state, which a run
     reads and replaces (`states`). It cannot forget its last tokens; so the cache keeps snapshots, and can be cut only
     to their lengths. Keys and values alone can be cut anywhere.
 
-    Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with keys and values of their own, less those
-    whose heads have another shape because they have a window: these are in local_blocks, of the same dimensions.
+    Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with keys and values of their own and without a
+    window; those with one are in local_blocks, of the same dimensions. local_capacity: positions in local_blocks.
     rows: each layer's place in them or among the states, as Graph.rows; None for layers whose keys and values are
     elsewhere. tokens i64 [T_max]: the cached tokens; sequence_length: the sequence length that their positions were
     rotated for.
@@ -69,7 +163,14 @@ class KVCache:
         self.rows = self._graph.rows if rows is None else tuple(rows)
         self.trail: Trail | None = None  # follows the conversation for a layer that drafts tokens
         self._kept = tuple(_stored(config))  # layers that store keys and values
-        here = [self._graph.is_local(i) for i in self._kept if self.rows[i] is not None]
+        self._local = tuple(i for i in self._kept if self._graph.is_local(i))
+        here = [i in self._local for i in self._kept if self.rows[i] is not None]
+        self._windows = WindowMemory.of(config) if self._local else None
+        self.local_capacity = context if self._windows is None else self._windows.capacity(context)
+        self.local_first = 0  # the first position of layers with a window
+        self._run_first = 0  # the same after the run under way; if that was dropped, they have lost what they need
+        self._turn: _Turn | None = None
+        self._shares = config.n_shared_kv_layers > 0
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
         # States after each token but the last of a run that began at _last_length: memory, and how many are filled.
         self._within: list[F32] = []
@@ -79,7 +180,9 @@ class KVCache:
         try:
             self.blocks: U8 = kv_blocks.allocate(here.count(False), config.n_kv_heads, context, self.layout)
             local_heads, _ = config.head_shapes[-1]
-            self.local_blocks: U8 = kv_blocks.allocate(here.count(True), local_heads, context, self.local_layout)
+            self.local_blocks: U8 = kv_blocks.allocate(
+                here.count(True), local_heads, self.local_capacity, self.local_layout
+            )
             # The current state and the one that a run writes, by turns: [2, layers that recur, state_size].
             size = 0 if config.recurrence is None else config.recurrence.state_size
             self._states: F32 = np.zeros((2, len(config.delta_layers), size), np.float32)
@@ -93,7 +196,8 @@ class KVCache:
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
         """Return the bytes of a cache for `context` tokens, with all snapshots that it may keep."""
-        return sum(stored_kv_bytes(config, context, codec)) + state_bytes(config)
+        kept = stored_kv_bytes(config, context, codec), turn_bytes(config, context, codec)
+        return sum(map(sum, kept)) + state_bytes(config)
 
     @staticmethod
     def bytes_read(config: ModelConfig, position: int, codec: KvCodec = "f32") -> int:
@@ -109,7 +213,8 @@ class KVCache:
     def n_bytes(self) -> int:
         """Bytes allocated now."""
         of_states = self._states.nbytes + sum(one.nbytes for one in (*self._snapshots.values(), *self._within))
-        return int(self.blocks.nbytes + self.local_blocks.nbytes + of_states)
+        of_turn = 0 if self._turn is None or self._turn.data is None else self._turn.data.nbytes
+        return int(self.blocks.nbytes + self.local_blocks.nbytes + of_states + of_turn)
 
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]:
         """Return the blocks [H_kv, n_blocks, block_bytes] that the layer's attention reads, and their layout."""
@@ -119,48 +224,148 @@ class KVCache:
             return self.local_blocks[row], self.local_layout
         return self.blocks[row], self.layout
 
+    def place(self, layer: int, position: int) -> int:
+        """Return where the layer's memory has this position."""
+        return position - self.local_first if self._graph.is_local(layer) else position
+
+    def make_room(self, n_tokens: int) -> None:
+        """Let layers with a window forget positions, so that a run of n_tokens can follow. Call it before every run.
+
+        If the run is longer than what then fits, they forget more within it: see `pieces`. Raises: CudaError.
+        """
+        assert self._run_first == self.local_first, "`drop_run` follows a run that is not advanced"
+        if self._windows is not None and self.length + n_tokens > self.local_first + self.local_capacity:
+            self._forget(self._windows.first_read(max(0, self.length - REWIND)))
+
+    def pieces(self, start: int, n_tokens: int) -> list[Piece]:
+        """Return the pieces in which a chunk of a run goes through layers with a window. Call it once for a chunk.
+
+        start: the chunk's first position, right after the run's earlier ones. Each layer shifts its memory (`shift`)
+        before a piece. If the run is dropped then, call `drop_run`.
+        """
+        if self._windows is None:
+            return [Piece(slice(0, n_tokens), 0, start)]
+        found, first = self._windows.pieces(self._run_first, self.local_capacity, start, n_tokens)
+        assert len(found) == 1 or not self._shares, "the run is as long as `most_positions_per_run` at most"
+        if first > self._run_first:
+            self._copy_turn(first)
+        self._run_first = first
+        return found
+
     @property
-    def forms(self) -> str:
-        """How each layer that stores keys and values has them: "b" in blocks, "r" in rows on a GPU."""
-        return "".join("r" if self.rows[layer] is None else "b" for layer in self._kept)
+    def most_positions_per_run(self) -> int:
+        """Positions of a run at most; more must be split into several."""
+        return self._windows.slack if self._windows is not None and self._shares else self.capacity
+
+    def drop_run(self) -> None:
+        """Cut the cache to what is valid after a run that was not advanced."""
+        self.truncate(self.reusable(self.length))
+
+    def shift(self, layer: int, n_positions: int) -> None:
+        """Move what a layer with a window has to the beginning of its memory, less the first n_positions."""
+        if 0 < n_positions < self.local_capacity:
+            for head in self.of_layer(layer)[0]:
+                head[: -(n_positions // kv_blocks.BLOCK)] = head[n_positions // kv_blocks.BLOCK :]
+
+    def _forget(self, first: int) -> None:
+        """Let layers with a window forget all positions before `first`."""
+        if first <= self.local_first:
+            return
+        self._copy_turn(first)
+        if first < self.length:
+            for layer in self._local:
+                self.shift(layer, first - self.local_first)
+        self.local_first = self._run_first = first
+
+    def _copy_turn(self, first: int) -> None:
+        """Copy what the remembered length needs, if positions before `first` are forgotten."""
+        turn = self._turn
+        if turn is None or turn.data is not None or turn.first >= first:
+            return
+        n, self._turn = turn.end - turn.first, None
+        try:
+            self._turn = replace(turn, n=n, data=self._copied(self._forms(self._local), turn.first, n))
+        except HostMemoryError as error:
+            log.info("The end of the turn is not kept: %s", error.message)
+
+    def forms(self, first: int) -> str:
+        """Return how each layer that stores keys and values has those from the position `first` on.
+
+        "b": in blocks; "r": in rows on a GPU; "-": a layer with a window has forgotten some of them.
+        """
+        return self._forms([i for i in self._kept if i not in self._local or first >= self.local_first])
+
+    def _forms(self, layers: Sequence[int]) -> str:
+        forms = {layer: "r" if self.rows[layer] is None else "b" for layer in layers}
+        return "".join(forms.get(layer, "-") for layer in self._kept)
 
     def positions(self, first: int, n_positions: int) -> U8:
-        """Return a copy of the keys and values of these positions, of all layers one after the other.
+        """Return a copy of the keys and values of these positions, of all layers that have them, in order.
 
         first: a multiple of kv_blocks.BLOCK. Blocks are copied whole. Raises: CudaError, HostMemoryError.
         """
-        sizes = self._piece_sizes(self.forms, n_positions)
+        return self._copied(self.forms(first), first, n_positions)
+
+    def _copied(self, forms: str, first: int, n_positions: int) -> U8:
+        sizes = self._piece_sizes(forms, n_positions)
         try:
             found: U8 = np.empty(sum(sizes), np.uint8)
         except MemoryError as error:
             raise HostMemoryError(f"There is no free RAM for a copy of {n_positions} tokens.") from error
         at = 0
         for layer, size in zip(self._kept, sizes, strict=True):
-            self._copy_layer(layer, first, n_positions, found[at : at + size])
+            if size:
+                place = first - self._run_first if layer in self._local else first
+                self._copy_layer(layer, place, n_positions, found[at : at + size])
             at += size
         return found
 
     def put_positions(self, first: int, n_positions: int, data: U8, forms: str) -> bool:
         """Write what `positions` returned, of a cache with these forms. `length` stays.
 
-        Returns whether the data fit this cache; otherwise nothing was written. Raises: CudaError.
+        Of layers with a window, only positions from local_first on, which the data must have. Returns whether the data
+        fit this cache; otherwise nothing was written. Raises: CudaError.
         """
-        if len(forms) != len(self._kept) or set(forms) - {"b", "r"}:
+        if len(forms) != len(self._kept) or set(forms) - {"b", "r", "-"}:
+            return False
+        end, by_layer = first + n_positions, dict(zip(self._kept, forms, strict=True))
+        needed = [i for i in self._kept if i not in self._local or end > self.local_first]
+        if first % kv_blocks.BLOCK or end > self.capacity or "-" in map(by_layer.__getitem__, needed):
             return False
         sizes = self._piece_sizes(forms, n_positions)
-        if sum(sizes) != len(data) or first % kv_blocks.BLOCK or first + n_positions > self.capacity:
+        if sum(sizes) != len(data) or (self._local and end > self.local_first + self.local_capacity):
             return False
-        at = 0
-        for layer, size, form, own in zip(self._kept, sizes, forms, self.forms, strict=True):
-            piece, layout, heads = data[at : at + size], *self._shape(layer)
-            if form == "b" and own == "r":
-                blocks = np.ascontiguousarray(piece).reshape(heads, -1, layout.block_bytes)
-                piece = kv_blocks.to_rows(blocks, layout, n_positions)
-            elif form == "r" and own == "b":
-                piece = kv_blocks.from_rows(np.ascontiguousarray(piece), layout, heads, n_positions)
-            self._put_layer(layer, first, n_positions, piece)
-            at += size
+        self._put(first, n_positions, data, forms)
         return True
+
+    def _put(self, first: int, n_positions: int, data: U8, forms: str) -> None:
+        at = 0
+        for layer, size, form in zip(self._kept, self._piece_sizes(forms, n_positions), forms, strict=True):
+            piece, layout, heads = data[at : at + size], *self._shape(layer)
+            at += size
+            skipped = max(0, self.local_first - first) if layer in self._local else 0
+            own, left = "r" if self.rows[layer] is None else "b", n_positions - skipped
+            if form == "-" or left <= 0:
+                continue
+            if form == "r" and (own == "b" or skipped):
+                piece = kv_blocks.from_rows(np.ascontiguousarray(piece), layout, heads, n_positions)
+            if skipped or form != own:
+                blocks = np.ascontiguousarray(piece).reshape(heads, -1, layout.block_bytes)
+                piece = blocks[:, skipped // kv_blocks.BLOCK :]
+                piece = kv_blocks.to_rows(piece, layout, left) if own == "r" else piece
+            self._put_layer(layer, self.place(layer, first + skipped), left, piece)
+
+    def expect(self, length: int) -> None:
+        """Let layers with a window forget all that a sequence of this length does not need, before `put_positions`.
+
+        If its positions do not follow, call `drop_run`. Raises: CudaError.
+        """
+        if self._windows is not None:
+            self._forget(self._windows.first_read(length))
+
+    def first_needed(self, length: int) -> int:
+        """Return the first position of layers with a window that a cache of this length must have."""
+        return 0 if self._windows is None else self._windows.first_read(length)
 
     @contextlib.contextmanager
     def staging(self, n_pieces: int, n_positions: int) -> Iterator[Callable[[int, U8], U8]]:
@@ -176,6 +381,7 @@ class KVCache:
         assert (state is not None) == self.recurs, "a state belongs to a cache that recurs"
         if self.trail is not None:
             self.trail.cut(0)
+        self._turn, self._run_first = None, self.local_first
         self.length, self.sequence_length = len(tokens), sequence_length
         self.tokens[: self.length] = tokens
         if state is not None:
@@ -203,10 +409,8 @@ class KVCache:
         found = []
         for layer, form in zip(self._kept, forms, strict=True):
             layout, heads = self._shape(layer)
-            per_head = (
-                n_positions * layout.row_bytes if form == "r" else layout.n_blocks(n_positions) * layout.block_bytes
-            )
-            found.append(heads * per_head)
+            n_bytes = {"r": n_positions * layout.row_bytes, "b": layout.n_blocks(n_positions) * layout.block_bytes}
+            found.append(heads * n_bytes.get(form, 0))
         return found
 
     def _copy_layer(self, layer: int, first: int, n_positions: int, to: U8) -> None:
@@ -265,7 +469,7 @@ class KVCache:
 
     def advance(self, n_tokens: int) -> None:
         """Count n_tokens as filled after every layer has written them. Until then, dropping a run changes nothing."""
-        self._last_length = self.length
+        self._last_length, self.local_first = self.length, self._run_first
         self.length += n_tokens
         self._half = 1 - self._half
 
@@ -277,9 +481,13 @@ class KVCache:
     def remember(self) -> None:
         """Keep the state, so that the cache can be cut to its current length. The least useful snapshot is dropped.
 
-        That is the one with the shortest way from the snapshot before it. Does nothing without a state, or if memory is
+        That is the one with the shortest way from the snapshot before it. Without a state, layers with a window can be
+        cut to this length, up to REWIND before it, instead of the one remembered before. Does nothing if memory is
         short.
         """
+        if self._windows is not None and self.length:
+            first = self._windows.first_read(max(0, self.length - REWIND))
+            self._turn = _Turn(first, self.length) if first >= self.local_first else None
         if self.recurs and self.length and self.length not in self._snapshots:
             snapshot = self.new_snapshot()
             if snapshot is not None:
@@ -306,13 +514,28 @@ class KVCache:
     def reusable(self, length: int) -> int:
         """Return the greatest length up to this one that the cache can be cut to."""
         if not self.recurs:
-            return min(length, self.length)
+            return self._reusable_windows(min(length, self.length))
         within = range(self._last_length, min(self._last_length + self._n_within, self.length) + 1)
         found: int = max(one for one in (0, *self._snapshots, *within, self.length) if one <= length)
         return found
 
+    def _reusable_windows(self, length: int) -> int:
+        if self._has_windows(length):
+            return length
+        turn = self._turn
+        if turn is None or turn.data is None or self.first_needed(min(length, turn.end)) < turn.first:
+            return 0
+        return min(length, turn.end)
+
+    def _has_windows(self, length: int) -> bool:
+        """Return whether layers with a window have what they need after so many tokens."""
+        return self._run_first == self.local_first <= self.first_needed(length)
+
     def truncate(self, length: int) -> None:
-        """Drop everything from position `length` on. Raises: ValueError unless `reusable` returns that length."""
+        """Drop everything from position `length` on.
+
+        Raises: ValueError unless `reusable` returns that length, DeviceFailedError.
+        """
         if not 0 <= length <= self.length or self.reusable(length) != length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
         if self.trail is not None:
@@ -324,7 +547,23 @@ class KVCache:
                 self._go_back(length - self._last_length)
             self._snapshots = {kept: state for kept, state in self._snapshots.items() if kept <= length}
             self._last_length, self._n_within = length, 0
+        if self._windows is not None:
+            self._truncate_windows(length)
         self.length = length
+
+    def _truncate_windows(self, length: int) -> None:
+        if length == 0:
+            self.local_first = self._run_first = 0
+            self._turn = None
+        elif not self._has_windows(length):
+            turn = self._turn
+            assert turn is not None, "`reusable` has checked it"
+            assert turn.data is not None, "as above"
+            self.local_first = self._run_first = turn.first
+            self._put(turn.first, turn.n, turn.data, self._forms(self._local))
+        if self._turn is not None:  # positions from the length on are written over
+            self._turn.end = min(self._turn.end, length)
+            self._turn = self._turn if self._turn.end > self._turn.first else None
 
     def _go_back(self, n_tokens: int) -> None:
         """Return to the state after the first n_tokens of the last run."""
@@ -339,15 +578,33 @@ def read_cache_bytes(config: ModelConfig, position: int, codec: KvCodec) -> list
 
     A layer with a window reads no more positions than it sees.
     """
-    found = _by_layer(config, _attending(config), position, codec, windowed=True)
+    found = _by_layer(config, _attending(config), position, codec)
     for layer in config.delta_layers:
         found[layer] = 2 * 4 * config.state_size // len(config.delta_layers)
     return found
 
 
-def stored_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
-    """Return the bytes of keys and values that each layer stores; 0 without attention, or if it reads another's."""
-    return _by_layer(config, _stored(config), positions, codec)
+def stored_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec, sequences: int = 1) -> list[int]:
+    """Return the bytes of keys and values that each layer stores; 0 without attention, or if it reads another's.
+
+    positions: of all sequences together.
+    """
+    return _by_layer(config, _stored(config), positions, codec, window_positions(config, positions, sequences))
+
+
+def window_positions(config: ModelConfig, positions: int, sequences: int = 1) -> int:
+    """Return how many of the positions of all sequences together a layer with a window has memory for."""
+    windows = WindowMemory.of(config)
+    return positions if windows is None else windows.capacity(positions, sequences)
+
+
+def turn_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
+    """Return the bytes in RAM, for each layer, of what a conversation keeps to be cut back to the end of a turn."""
+    windows = WindowMemory.of(config)
+    if windows is None or windows.capacity(positions) == positions:
+        return [0] * config.n_layers
+    of_windows = {i: spec for i, spec in _stored(config).items() if spec.local}
+    return _by_layer(config, of_windows, windows.most_kept, codec, windows.most_kept)
 
 
 def _attending(config: ModelConfig) -> dict[int, AttentionSpec]:
@@ -361,13 +618,18 @@ def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
 
 
 def _by_layer(
-    config: ModelConfig, specs: dict[int, AttentionSpec], positions: int, codec: KvCodec, windowed: bool = False
+    config: ModelConfig, specs: dict[int, AttentionSpec], positions: int, codec: KvCodec, of_window: int | None = None
 ) -> list[int]:
-    """Return the bytes of so many positions in each layer; 0 for those without a spec. windowed: at most a window's."""
+    """Return the bytes of so many positions in each layer; 0 for those without a spec.
+
+    of_window: the positions of layers with a window; None: those of a layer's own window, at most.
+    """
     found = [0] * config.n_layers
     for layer, spec in specs.items():
         layout = config.kv_layout(codec, spec.local)
-        seen = min(positions, spec.window) if windowed and spec.window is not None else positions
+        seen = positions
+        if spec.window is not None:
+            seen = min(positions, spec.window) if of_window is None else of_window
         found[layer] = spec.n_kv_heads * layout.n_blocks(seen) * layout.block_bytes
     return found
 

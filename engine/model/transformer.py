@@ -29,7 +29,7 @@ from engine.model.graph import (
     emit,
     graph_of,
 )
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import KVCache, Piece
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
@@ -69,6 +69,14 @@ class FfnExecutor(Protocol):
         x [T, D]: the norm's output. residual [T, D]: the norm's input, for predictors; not added here. routing: experts
         of each position, for models with experts.
         """
+
+
+class LayerCache(Protocol):
+    """What attention needs of a KVCache."""
+
+    def of_layer(self, layer: int) -> tuple[U8, KvLayout]: ...
+
+    def shift(self, layer: int, n_positions: int) -> None: ...
 
 
 class Decoder(Protocol):
@@ -146,19 +154,23 @@ class Transformer:
 
         ahead: tokens known to follow at once, such as a prompt's later chunks. Some models rotate by the length of the
         whole sequence (engine/model/rope.py); knowing it avoids computing tokens twice. look: called after every layer
-        except the last with the share done; an exception it raises cancels the run and leaves the cache unchanged.
+        except the last with the share done; an exception it raises cancels the run and leaves the cache unchanged, or
+        shorter after a run that is longer than the memory of layers with a window.
         Shapes: tokens [T] -> hidden states after the final norm, [T, D].
         Cost: memory grows with T x d_ff; split long prompts into chunks of some hundred tokens. If the rotation changes
         at some length, the call that crosses it recomputes the whole cache.
         Raises: ContextOverflowError if the cache is full, TokenizerMismatchError for an invalid token id.
         """
         check_tokens(self.config, tokens, cache)
-        length = cache.length + len(tokens) + ahead
+        length, most = cache.length + len(tokens) + ahead, cache.most_positions_per_run
         if not self.cache_serves(cache, length):
             earlier = cache.tokens[: cache.length].copy()
             cache.truncate(0)
             for start in range(0, len(earlier), RECOMPUTE_CHUNK_TOKENS):
                 self._run(earlier[start : start + RECOMPUTE_CHUNK_TOKENS], cache, length, lambda share: None)
+        if len(tokens) > most:
+            runs = (tokens[start : start + most] for start in range(0, len(tokens), most))
+            return np.concatenate([self._run(one, cache, length, look) for one in runs])
         return self._run(tokens, cache, length, look)
 
     def prefill(
@@ -188,13 +200,15 @@ class Transformer:
         return not cache.length or self._rotary.keys_stay_valid(cache.sequence_length, length)
 
     def _run(self, tokens: I64, cache: KVCache, length: int, look: Callable[[float], None]) -> F32:
+        cache.make_room(len(tokens))
+        pieces = cache.pieces(cache.length, len(tokens))
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
         angles = self.angles(positions, length)
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self.attend(layer, q, k, v, *cache.of_layer(layer), cache.length)
+            return self.attend_cached(layer, q, k, v, cache, cache.length, pieces)
 
         before, after = cache.states()
 
@@ -204,10 +218,14 @@ class Transformer:
 
         x = self.embed(tokens, positions)  # [T, D], the residual stream
         inputs = self.layer_inputs(tokens, x)
-        for i in range(self.config.n_layers):
-            if i:
-                look(i / self.config.n_layers)
-            x = self.layer(i, x, angles, attend, recur, inputs)
+        try:
+            for i in range(self.config.n_layers):
+                if i:
+                    look(i / self.config.n_layers)
+                x = self.layer(i, x, angles, attend, recur, inputs)
+        except BaseException:
+            cache.drop_run()
+            raise
         cache.advance(len(tokens))
         hidden = self.last_norm(x)
         cache.note(hidden)
@@ -239,6 +257,21 @@ class Transformer:
         sinks = self.weights.layers[layer].sinks
         scoring = Scoring(spec.scale, spec.softcap, spec.window, sinks, spec.temperature, spec.chunked)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
+
+    def attend_cached(
+        self, layer: int, q: F32, k: F32, v: F32, cache: LayerCache, start: int, pieces: Sequence[Piece]
+    ) -> F32:
+        """Return the layer's attention for the positions from `start` on, over a cache whose run has these pieces."""
+        blocks, layout = cache.of_layer(layer)
+        spec = self.graph.attention(layer)
+        if not spec.local:
+            return self.attend(layer, q, k, v, blocks, layout, start)
+        found = []
+        for rows, shift, place in pieces:
+            if spec.kv_from is None:
+                cache.shift(layer, shift)
+            found.append(self.attend(layer, q[rows], k[rows], v[rows], blocks, layout, place))
+        return np.concatenate(found) if len(found) > 1 else found[0]
 
     def recur(self, layer: int, x: RecurInput, before: F32, after: F32) -> F32:
         """Return the output of a layer with a state over a sequence's next positions.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import split_expert_name
 from engine.model.graph import graph_of
+from engine.model.kv_cache import window_positions
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.cuda.delta_net import done_bytes
@@ -170,12 +171,13 @@ def n_states(config: ModelConfig) -> int:
     return 2 + (together if together > 1 else 0)
 
 
-def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
+def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec, sequences: int = 1) -> I64:
     """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the states of a layer.
 
-    0 for a layer that reads another layer's, and for one with an FFN alone.
+    context: tokens of all sequences together. 0 for a layer that reads another layer's, and for one with an FFN alone.
     """
-    graph, by_kind = graph_of(config), [kv_layer_bytes(config, context, codec, local) for local in (False, True)]
+    graph, positions = graph_of(config), (context, window_positions(config, context, sequences))
+    by_kind = [kv_layer_bytes(config, positions[local], codec, local) for local in (False, True)]
     found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
     found[config.n_layers - config.n_shared_kv_layers :] = 0
     found[list(config.ffn_only_layers)] = 0

@@ -183,7 +183,9 @@ def gpu_scratch_bytes(
     together = tokens_together(model.config)
     tokens = 1 if model.unit or together == 1 else 1 + together
     answering = (
-        _DECODERS * tokens * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+        _DECODERS * tokens * _decode_bytes(model.config)
+        + prefill_bytes(model, context, vram_budget, sequences)
+        + EXCHANGE_BYTES
     )
     if model.unit:
         answering += expert_exchange_bytes(model.unit * int(model.gpu_bytes.neuron.max()))
@@ -210,14 +212,14 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
     return (neurons - vram_budget // 2 if model.ffn_is_whole else neurons) // _PINNED_BY_TABLES
 
 
-def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
+def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: int = 1) -> int:
     """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
 
     With experts, this share is larger: in longer chunks, more positions use each streamed expert.
     """
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
-    besides = USUAL_CONTEXT_BYTES + weights + int(gpu_cache_bytes(config, context, "f16").sum())
+    besides = USUAL_CONTEXT_BYTES + weights + int(gpu_cache_bytes(config, context, "f16", sequences).sum())
     positions = min(GPU_PREFILL_POSITIONS, context)
     wide, full = (_all_prefill_bytes(model, positions, is_wide) for is_wide in (True, False))
     for n_bytes in (wide, full):

@@ -16,7 +16,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import EngineError
 from engine.model.draft_layer import open_drafts, trail_bytes
 from engine.model.families import PlannedTensor, split_expert_name
-from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes
+from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes, turn_bytes
 from engine.model.mapped_weights import copied_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
@@ -191,13 +191,18 @@ class ModelBytes:
     def kv_of_layer(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
         """Return the bytes of each layer's cache, [L], for sequences with this many positions in all.
 
-        Keys and values of attention; states with their snapshots.
+        Keys and values of attention, and `kept_in_ram`.
         """
-        return np.array(stored_kv_bytes(self.config, context, codec), np.int64) + self.states_of_layer(sequences)
+        stored = np.array(stored_kv_bytes(self.config, context, codec, sequences), np.int64)
+        return stored + self.kept_in_ram(context, codec, sequences)
 
-    def states_of_layer(self, sequences: int = 1) -> I64:
-        """Return the bytes in RAM of each layer's state with its snapshots, [L]: of a layer on the GPU too."""
-        found, layers = np.zeros(self.n_layers, np.int64), self.config.delta_layers
+    def kept_in_ram(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
+        """Return the bytes in RAM of each layer's cache, [L], of a layer on the GPU too.
+
+        States with their snapshots, and what layers with a window keep to be cut back. Arguments as in `kv_of_layer`.
+        """
+        layers = self.config.delta_layers
+        found = sequences * np.array(turn_bytes(self.config, context // sequences, codec), np.int64)
         if layers:
             found[list(layers)] = sequences * state_bytes(self.config) // len(layers)
         return found

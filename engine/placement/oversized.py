@@ -260,9 +260,11 @@ class Case:
         Both are 0 for layers that the GPU cannot compute. Layers that must be on one device count as one.
         """
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
-        kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences) - model.states_of_layer(self.sequences)
-        kv_gpu = gpu_cache_bytes(model.config, tokens, self.kv_codec)
-        freed = model.attention + model.neurons * (model.neuron - model.disk_neuron) + kv_ram
+        kv_ram, kept = (
+            of_layer(tokens, self.kv_codec, self.sequences) for of_layer in (model.kv_of_layer, model.kept_in_ram)
+        )
+        kv_gpu = gpu_cache_bytes(model.config, tokens, self.kv_codec, self.sequences)
+        freed = model.attention + model.neurons * (model.neuron - model.disk_neuron) + kv_ram - kept
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
         freed, taken = (np.where(gpu.possible, one, 0) for one in (freed, taken))
         tied = slice(graph_of(model.config).tied_from, None)

@@ -304,7 +304,7 @@ def build_problem(
         possible[tied_from:] &= possible[tied_from:].all()
         seconds.append(np.where(possible[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
-        held = on_gpu.attention + gpu_cache_bytes(model.config, at.context, at.kv_codec)
+        held = on_gpu.attention + gpu_cache_bytes(model.config, at.context, at.kv_codec, at.sequences)
         vram.append(
             held[:, None]
             + of_predictor[1]
@@ -313,8 +313,8 @@ def build_problem(
         )
         stays = parts.predictor_held * model.ffn_is_whole
         pinned = on_gpu.neuron[:, None] * (ends[taken + beside] - ends[taken])
-        states = model.states_of_layer(at.sequences)[:, None]
-        ram.append(states + (neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
+        kept = model.kept_in_ram(at.context, at.kv_codec, at.sequences)[:, None]
+        ram.append(kept + (neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
         ways += [(True, int(k)) for k in taken]
     attention_way, blocks = (np.array(column) for column in zip(*ways, strict=True))
     head_cpu = model.head / machine.cpu.gemv(model.head_codec)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 10
+SOLVER_VERSION = 11
 # Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
 _LEARNED = "learned"
 
@@ -109,7 +109,7 @@ class Setting:
     @property
     def kv_on_gpu(self) -> I64:
         """Bytes of each layer's cache on the GPU, [L]."""
-        return gpu_cache_bytes(self.model.config, self.context, self.kv_codec)
+        return gpu_cache_bytes(self.model.config, self.context, self.kv_codec, self.sequences)
 
     @property
     def all_in_ram(self) -> int:

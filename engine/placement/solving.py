@@ -255,8 +255,8 @@ def placement_of(
             else "the budget holds nothing of the model"
         )
         notes.append(f"Nothing is placed on {setting.gpu.name}: {why[:1].lower()}{why[1:]}.")
-    on_gpu, states = problem.attention_on_gpu[ways], model.states_of_layer(setting.sequences)
-    kv_in_ram = np.where(on_gpu, states, setting.kv_of_layer)
+    kept = model.kept_in_ram(setting.context, setting.kv_codec, setting.sequences)
+    kv_in_ram = np.where(problem.attention_on_gpu[ways], kept, setting.kv_of_layer)
     zero_copy = tuple(problem.zero_copy_neurons(layer, way) for layer, way in enumerate(ways))
     hot = [problem.hot_neurons(layer, way) for layer, way in enumerate(ways)]
     if model.config.d_ff_by_layer:  # a layer has all of its neurons there, or none

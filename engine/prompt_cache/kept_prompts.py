@@ -82,6 +82,7 @@ class KeptPrompts:
             if state is None:
                 return 0
         first = have // BLOCK_TOKENS
+        cache.expect(found.length)
         began, done, length = time.perf_counter(), 0, have
         names = found.blocks[first:]
         with (
@@ -102,7 +103,9 @@ class KeptPrompts:
                 if number - first >= TRIED and 0 < header.token_s * done < spent:
                     log.info("The prompt is computed: reading %d tokens took %.2f s.", done, spent)
                     break
-        if length <= have or (cache.recurs and length < found.length):
+        lacks_window = cache.local_first > cache.first_needed(length)
+        if length <= have or (length < found.length and (cache.recurs or lacks_window)):
+            cache.drop_run()
             return 0
         cache.restore(prompt[:length], len(prompt), state)
         return done
@@ -126,7 +129,7 @@ class KeptPrompts:
             own = tuple(tokens[first : first + BLOCK_TOKENS])
             parents.append(key_of(parents[-1], "kv", own))
             positions = partial(cache.positions, first, len(own))
-            header = Header(parents[-2], "kv", own, cache.forms, self.token_s, 0)
+            header = Header(parents[-2], "kv", own, cache.forms(first), self.token_s, 0)
             if not (yield from self._put(header, positions, chat)):
                 return
         if not cache.recurs:
@@ -189,7 +192,8 @@ class KeptPrompts:
                 end += shared[best]
             break
         if not cache.recurs:
-            return _Found(end, blocks, None) if blocks else None
+            end = self._with_windows(cache, parents, blocks, end)
+            return _Found(end, blocks[: -(-end // BLOCK_TOKENS)], None) if end else None
         for full in reversed(range(len(parents))):
             start = full * BLOCK_TOKENS
             states = {header.name: len(header.tokens) for header in self._store.after(parents[full])
@@ -200,6 +204,15 @@ class KeptPrompts:
                 length = start + states[state]
                 return _Found(length, blocks[: -(-length // BLOCK_TOKENS)], state)
         return None
+
+    def _with_windows(self, cache: KVCache, parents: list[str], blocks: list[str], end: int) -> int:
+        """Return the greatest length up to `end` whose blocks have all that layers with a window need."""
+        at = len(blocks) - 1
+        while at >= 0 and (at + 1) * BLOCK_TOKENS > cache.first_needed(end):
+            forms = next((one.forms for one in self._store.after(parents[at]) if one.name == blocks[at]), "-")
+            end = at * BLOCK_TOKENS if "-" in forms else end
+            at -= 1
+        return end
 
     def _state(self, cache: KVCache, name: str) -> F32 | None:
         found = self._store.read(name)

@@ -86,6 +86,7 @@ class BatchTransformer:
         check_batch(model, self.batch, tokens, caches)
         for cache in caches:
             renew(model, cache)
+            cache.make_room(1)
         positions = np.array([cache.length for cache in caches], np.int64)
         angles = angles_of(model, positions)
 
@@ -93,7 +94,9 @@ class BatchTransformer:
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             one_by_one = [
-                model.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.length)
+                model.attend(
+                    layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.place(layer, one.length)
+                )
                 for b, one in enumerate(caches)
             ]
             return np.concatenate(one_by_one)

@@ -162,9 +162,9 @@ def prefill_steps(
 
     Returns the logits [V] after the last one. turns: its chunk_s limits the chunks; None: no limit.
 
-    The prompt is split into chunks, so that it can be cancelled and shows progress. A cache with recurrent state
-    remembers it near the end of the prompt, which is the end of a turn, and near the end of `instructions`, the first
-    of the tokens.
+    The prompt is split into chunks, so that it can be cancelled and shows progress. The cache remembers its state near
+    the end of the prompt, which is the end of a turn; a recurrent one also near the end of `instructions`, the first of
+    the tokens.
 
     On the CPU, the logits do not depend on the speed of the chunks. Nor do they, on either device, on whether all
     tokens but the last are already cached from the same prompt. Prefill and decode round differently, so the last token
@@ -176,7 +176,8 @@ def prefill_steps(
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
     is_limited = turns is not None and turns.chunk_s is not None
     done, chunk, n_before = 0, model.least_chunk_tokens if is_limited else model.first_chunk_tokens, len(ids) - 1
-    turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else -1
+    # Layers with a window need no split of the prompt: they keep REWIND positions before the end.
+    turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else n_before
     # A multiple of SMALLEST_CHUNK_TOKENS, so that the state is remembered between two chunks.
     said = min(instructions, n_before - SMALLEST_CHUNK_TOKENS) // SMALLEST_CHUNK_TOKENS * SMALLEST_CHUNK_TOKENS
     first = said if cache.recurs and said >= FEWEST_INSTRUCTIONS_TOKENS else 0

@@ -131,12 +131,16 @@ class _Writer:
         )
         angles = graph.angles(positions, self._capacity)
 
+        windows = []
+        for text, start, piece in zip(texts, starts, pieces, strict=True):
+            text.cache.make_room(len(piece))
+            windows.append(text.cache.pieces(start, len(piece)))
         states, row = [text.cache.states() for text in texts], graph.graph.rows
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             out = np.empty_like(q)
-            for text, start, rows in zip(texts, starts, places, strict=True):
-                out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], *text.cache.of_layer(layer), start)
+            for text, start, rows, window in zip(texts, starts, places, windows, strict=True):
+                out[rows] = graph.attend_cached(layer, q[rows], k[rows], v[rows], text.cache, start, window)
             return out
 
         def recur(layer: int, inputs: RecurInput) -> F32:

@@ -95,6 +95,9 @@ class CudaGpu:
     def download_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
         self.stream.download_rows(to, to_step, source, source_step, n_bytes, n_rows)
 
+    def move_rows(self, to: int, source: int, step: int, n_bytes: int, n_rows: int) -> None:
+        self.stream.move_rows(to, source, step, n_bytes, n_rows)
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.stream.fill(to, value, n_bytes)
 

@@ -382,6 +382,9 @@ class Gpu(Protocol):
     def download_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
         """As `download`, for n_rows of n_bytes each. steps: as in upload_rows."""
 
+    def move_rows(self, to: int, source: int, step: int, n_bytes: int, n_rows: int) -> None:
+        """Copy n_rows of n_bytes each within the GPU, which must not overlap. step: as in upload_rows."""
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         """Set every byte to the value."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from native_kernels.backend import RopeOrder
 from native_kernels.cuda.gpu import GpuMatrix
@@ -45,6 +45,12 @@ class RowAngles:
     norm_last: bool = False
     temperature: Temperature | None = None
     positions: int = 0
+
+    def after(self, n_rows: int) -> RowAngles:
+        """Return the angles of the positions after the first n_rows."""
+        done = 4 * n_rows * self.n
+        positions = self.positions and self.positions + 4 * n_rows
+        return replace(self, cosines=self.cosines + done, sines=self.sines + done, positions=positions)
 
 
 @dataclass(frozen=True)

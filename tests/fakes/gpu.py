@@ -155,6 +155,15 @@ class FakeGpu(FakeOperators):
         for row in range(n_rows):
             self.download(to + row * to_step, source + row * source_step, n_bytes)
 
+    def move_rows(self, to: int, source: int, step: int, n_bytes: int, n_rows: int) -> None:
+        def move() -> None:
+            for at in range(0, n_rows * step, step):
+                self.bytes_at(to + at, n_bytes)[:] = self.bytes_at(source + at, n_bytes)
+
+        assert abs(to - source) >= n_bytes, "the rows overlap"
+        self.do("move_rows", move)
+        self.synchronize()  # before the fake operators of prompts, which do not queue
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.do("fill", lambda: self.bytes_at(to, n_bytes).fill(value))
 

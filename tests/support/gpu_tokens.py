@@ -70,7 +70,7 @@ def put_on_gpu(
     predictor = predictor if mode == "sparse" else None
     counters, pool = FfnCounters(config.n_layers, config.n_neurons), Pool(threads)
     loaded = load_onto_gpu(gpu, pool, config, weights, predictor, GpuContents(placement, CONTEXT, kv_codec))
-    region = KvRegion(gpu, loaded.model.layers, config, kv_codec)
+    region = KvRegion(gpu, loaded.model.layers, config, kv_codec, CONTEXT)
     tables = [] if config.n_experts else [SlotTable(config.ffn_width(i), ids) for i, ids in enumerate(loaded.placed)]
     model = TokenModel(config, weights, loaded.model, mode, predictor, tables or None, loaded.expert_slots)
     decoder = GpuDecodeProgram(gpu, model, counters, pool, region, **how)

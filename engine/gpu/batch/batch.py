@@ -70,7 +70,8 @@ class GpuBatch:
         self.batch, self.counters = batch, cpu.counters
         self._gpu, self._config, self._model, self._slots = gpu, config, on_gpu, model.slots
         self._transformer, self._cpu, self._region, self._ops = transformer, cpu, region, ops
-        self._slot = region.slot_positions(batch)
+        self._local_slot = region.local_slot_positions(batch)
+        self._slot = region.slot_positions(batch) if self._local_slot else 0
         gpu.enter()
         self._memory = BatchMemory(gpu, config, on_gpu, batch, model.weights.head.n_rows)
         self._experts: BatchExperts | None = None
@@ -80,7 +81,8 @@ class GpuBatch:
             except BaseException:
                 self._memory.free()
                 raise
-        sequences = GpuSequences(batch, self._slot, self._memory.host_states.address)
+        states = self._memory.host_states.address
+        sequences = [GpuSequences(batch, self._slot, states), GpuSequences(batch, self._local_slot, states + 8 * batch)]
         self._steps = BatchSteps(gpu, model, ops, self._memory, sequences, cpu.by_cpu, self._experts)
         self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # zero-copy neurons read, and those used
         self._runner = BatchRunner(gpu, cpu.pool, self._memory, self._parts(), PATIENCE_S)
@@ -137,6 +139,8 @@ class GpuBatch:
         try:
             self._gpu.enter()
             self._region.give_to_all(own)
+            for cache in own:
+                cache.make_room(1)
             started = time.perf_counter()
             logits = self._run(tokens, own)
             if self._slots is not None:
@@ -156,8 +160,10 @@ class GpuBatch:
     def _run(self, tokens: I64, caches: Sequence[GpuCache]) -> F32:
         memory = self._memory
         positions = np.array([cache.length for cache in caches], np.int64)
-        memory.host_states.array[0] = positions
-        memory.host_states.array[1] = positions + self._slot * np.arange(self.batch)
+        in_windows = positions - np.array([cache.local_first for cache in caches], np.int64)
+        rows = np.arange(self.batch)
+        states = positions, positions + self._slot * rows, in_windows, in_windows + self._local_slot * rows
+        memory.host_states.array[:] = states
         if self._slots is not None:
             self._slots.begin_token()
         for i, angles in enumerate(self._cpu.begin(positions, caches)):

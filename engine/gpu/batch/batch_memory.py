@@ -45,7 +45,8 @@ class Exchanged:
 class BatchMemory:
     """GPU addresses and host arrays of a batch, until `free`.
 
-    Rows are f32 [B, n]. states: i32 [B] lengths, then i32 [B] positions in the region. words, cold_words: u32 [F], for
+    Rows are f32 [B, n]. states: i32 [4, B], lengths and positions in the region, then the
+    same within layers with a window. words, cold_words: u32 [F], for
     each neuron the sequences that need it. halves: staging buffers for zero-copy neurons, half_bytes each; 0 if the
     model has none.
     """
@@ -71,7 +72,7 @@ class BatchMemory:
             "mixed": 4 * b * heads,
             "first": 4 * b * neurons, "up": 4 * b * neurons, "inner": 4 * b * rank,
             "expected": 4 * b * config.d_ff if ranks else 0, "words": 4 * config.d_ff, "cold_words": 4 * config.d_ff,
-            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 8 * b,
+            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 16 * b,
             "angles": 4 * angles, "counts": 4 * counts, "uncounted": 8 * b, "epoch": 8, "tile": tile,
         }  # fmt: skip
         beside = ("beside", "experts_normed", "router_normed")  # where a shared expert is apart
@@ -89,7 +90,7 @@ class BatchMemory:
         wanted |= {"first_half": self.half_bytes, "second_half": self.half_bytes}
         at, n_bytes = _places(wanted)
         shared = {"stream": 4 * b * d * n_streams, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
-                  "states": 8 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
+                  "states": 16 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
                   "words": 4 * 128, "inputs": 4 * b * inputs}  # fmt: skip
         there, n_pinned = _places(shared)
         self._memory = gpu.allocate(n_bytes)
@@ -147,7 +148,7 @@ class BatchMemory:
         self.host_x = exchanged("x", np.float32, b, d, on_gpu="normed")
         self.host_cold = exchanged("cold", np.float32, b, d)
         self.host_cold_words = exchanged("cold_words", np.uint32, config.d_ff)
-        self.host_states = exchanged("states", np.int32, 2, b)
+        self.host_states = exchanged("states", np.int32, 4, b)
         self.host_angles = exchanged("angles", np.float32, 4, b, half)
         self.host_logits = exchanged("logits", np.float32, b, vocabulary)
         self.host_counts = exchanged("counts", np.uint32, config.n_layers, counts_words(b))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
@@ -37,13 +37,16 @@ class BatchSteps(WithoutCpuSteps):
     """
 
     def __init__(
-        self, gpu: Gpu, model: TokenModel, ops: GpuBatchOps, memory: BatchMemory, sequences: GpuSequences,
+        self, gpu: Gpu, model: TokenModel, ops: GpuBatchOps, memory: BatchMemory,
+        sequences: Sequence[GpuSequences],
         by_cpu: Set[int], experts: BatchExperts | None,
     ) -> None:  # fmt: skip
+        """sequences: in layers without a window, and in those with one."""
         config = model.config
         self._gpu, self._config, self._model, self._ops, self._memory = gpu, config, model.on_gpu, ops, memory
         self._graph = graph_of(config)
-        self._n, self._sequences, self._mode = sequences.n, sequences, model.mode
+        self._sequences, self._in_windows = sequences
+        self._n, self._mode = self._sequences.n, model.mode
         self._width = config.d_model
         self._by_cpu, self._experts = by_cpu, experts
         self._ffn_in = memory.ffn_in
@@ -201,11 +204,11 @@ class BatchSteps(WithoutCpuSteps):
             *memory.angles(spec.angles), spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
             spec.temperature, self._sequences.states,
         )  # fmt: skip
-        positions = self._sequences.states + 4 * n
+        sequences = self._in_windows if spec.local else self._sequences
         heads = heads_of(spec, (q_norm, k_norm), self._config.norm_eps)
-        ops.place_heads(qkv, n, heads, kv, 0, angles, positions)
+        ops.place_heads(qkv, n, heads, kv, 0, angles, sequences.states + 4 * n)
         ops.attend_each(
-            qkv, self._sequences, spec.n_heads, kv, memory.mixed,
+            qkv, sequences, spec.n_heads, kv, memory.mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         )  # fmt: skip
         ops.round(memory.mixed, n, spec.q_width, memory.mixed_in)

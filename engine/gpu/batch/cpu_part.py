@@ -85,7 +85,9 @@ class CpuPart:
     def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
         cpu = self.transformer
         rows = [
-            cpu.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.length)
+            cpu.attend(
+                layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.place(layer, one.length)
+            )
             for b, one in enumerate(self._caches)
         ]
         return np.concatenate(rows)

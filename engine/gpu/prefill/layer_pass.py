@@ -17,6 +17,7 @@ from engine.gpu.weights.layers import GpuLayer, GpuMixing, GpuRowWiseFfn, heads_
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    AttentionSpec,
     Convolve,
     Correct,
     Ffn,
@@ -31,6 +32,7 @@ from engine.model.graph import (
     Value,
     WithoutCpuSteps,
 )
+from engine.model.kv_cache import Piece
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cuda.gpu import GpuBlock, GpuDeltaInput, GpuExperts, GpuNorm, GpuScoring, GpuStates, GpuVector
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
@@ -49,7 +51,14 @@ class PromptCache(Protocol):
     @property
     def half(self) -> int: ...
 
+    @property
+    def local_first(self) -> int: ...
+
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]: ...
+
+    def pieces(self, start: int, n_tokens: int) -> list[Piece]: ...
+
+    def shift(self, layer: int, n_positions: int) -> None: ...
 
     def states(self) -> tuple[F32, F32]: ...
 
@@ -59,7 +68,7 @@ class Chunk:
     """What all layers of a chunk share.
 
     streamed: the CPU's layers that may be streamed. start: the chunk's first position. parts: the parts of it that
-    recur in one piece, and where the state after each is to be copied to.
+    recur in one piece, and where the state after each is to be copied to. pieces: as KVCache.pieces.
     """
 
     ops: GpuPrefillOps
@@ -72,6 +81,7 @@ class Chunk:
     start: int
     n_tokens: int
     parts: list[tuple[slice, F32 | None]]
+    pieces: list[Piece]
 
 
 class LayerPass(WithoutCpuSteps):
@@ -122,7 +132,7 @@ class LayerPass(WithoutCpuSteps):
                 ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
         else:
             assert self._chunk.streamed is not None, "the layer is streamed"
-            self._chunk.streamed.restore(self._cold.rows((layer, "kv")), self._start)
+            self._chunk.streamed.restore(self._cold.rows((layer, "kv")), self._place(spec))
             self._stream_products((layer, "qkv"), x, {"q": qkv, "k": keys, "v": values})
         q_norm, k_norm = one.q_norm, one.k_norm
         if spec.qk_norm == "whole":
@@ -134,11 +144,18 @@ class LayerPass(WithoutCpuSteps):
             spec.temperature,
         )  # fmt: skip
         heads = heads_of(spec, (q_norm, k_norm), self._chunk.config.norm_eps)
-        ops.place_heads(qkv, n, heads, kv, self._start, angles)
-        if self._chunk.streamed is not None and not isinstance(one, GpuLayer):
-            self._chunk.streamed.save(self._cache.of_layer(layer)[0], self._start, self._start + n)
         scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked)
-        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
+        pieces = [Piece(slice(0, n), 0, self._place(spec))]
+        if spec.local and isinstance(one, GpuLayer):
+            pieces = self._chunk.pieces
+        for rows, shift, place in pieces:
+            if spec.kv_from is None:
+                self._cache.shift(layer, shift)
+            some, to = (Rows(each.address + 4 * rows.start * each.step, each.step) for each in (qkv, mixed))
+            ops.place_heads(some, rows.stop - rows.start, heads, kv, place, angles.after(rows.start))
+            ops.attend(some, rows.stop - rows.start, spec.n_heads, kv, place, to, scoring)
+        if self._chunk.streamed is not None and not isinstance(one, GpuLayer):
+            self._save(layer, spec)
         if isinstance(one, GpuLayer) and one.attention_gate is not None:
             gate = Rows(at + 4 * n * width, spec.q_width)
             ops.multiply(one.attention_gate, x, n, gate, memory.tile)
@@ -152,6 +169,20 @@ class LayerPass(WithoutCpuSteps):
                 self._stream_products((layer, "o"), memory.mixed_in, {"o": out}, adds)
 
         self._add(step.after, project)
+
+    def _place(self, spec: AttentionSpec) -> int:
+        """Return where the layer's memory has the chunk's first position, before it forgets any."""
+        first = self._chunk.pieces[0]
+        return first.shift + first.place if spec.local else self._start
+
+    def _save(self, layer: int, spec: AttentionSpec) -> None:
+        """Download the chunk's keys and values of a streamed layer to its blocks, which forget what the cache does."""
+        assert self._chunk.streamed is not None, "the layer is streamed"
+        start, shift = self._place(spec), 0
+        if spec.local:
+            shift = sum(piece.shift for piece in self._chunk.pieces)
+            self._cache.shift(layer, shift)
+        self._chunk.streamed.save(self._cache.of_layer(layer)[0], max(start, shift), start + self._n, shift)
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
         one, memory, ops, n = self._layer, self._memory, self._ops, self._n

@@ -24,7 +24,7 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.graph import emit
-from engine.model.kv_cache import StateCopy
+from engine.model.kv_cache import Piece, StateCopy
 from engine.model.transformer import Angles, RecurInput, Transformer
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.runtime.pool import Pool
@@ -184,6 +184,7 @@ class GpuPrefill:
         following: the next chunk's tokens, whose embeddings the CPU computes while the GPU works.
         """
         memory, n_layers = self._memory, self._config.n_layers
+        pieces = cache.pieces(start, len(tokens))
         positions = np.arange(start, start + len(tokens), dtype=np.int64)
         cache.tokens[start : start + len(tokens)] = tokens
         angles = self._cpu.angles(positions, length)
@@ -193,10 +194,10 @@ class GpuPrefill:
         layers: Sequence[GpuLayer | StreamedLayer | None] = self._model.layers
         if self._streamed is not None and self._streams(len(tokens)):
             layers = [here or there for here, there in zip(layers, self._streamed.layers, strict=True)]
-        self._cold.begin(self._to_stream(layers, cache, start), memory.sizes.neurons)
+        self._cold.begin(self._to_stream(layers, cache, start, pieces), memory.sizes.neurons)
         chunk = Chunk(
             self._ops, memory, self._config, self._cpu.graph, self._cold, self._streamed, cache, start, len(tokens),
-            self.parts(len(tokens)),
+            self.parts(len(tokens)), pieces,
         )  # fmt: skip
         x, on_gpu = self._embedded, False
         inputs = self._upload_inputs(tokens, x)
@@ -207,7 +208,7 @@ class GpuPrefill:
             if layer is None:
                 if on_gpu:
                     x, on_gpu = memory.download(len(tokens)), False
-                x = self._on_cpu(i, x, angles, inputs, cache, start)
+                x = self._on_cpu(i, x, angles, inputs, cache, start, pieces)
                 continue
             if not on_gpu:
                 memory.upload(x)
@@ -227,11 +228,15 @@ class GpuPrefill:
         return x
 
     def _to_stream(
-        self, layers: Sequence[GpuLayer | StreamedLayer | None], cache: PromptCache | None = None, start: int = 0
+        self,
+        layers: Sequence[GpuLayer | StreamedLayer | None],
+        cache: PromptCache | None = None,
+        start: int = 0,
+        pieces: Sequence[Piece] = (),
     ) -> list[tuple[Key, Wanted]]:
         """Return all that these layers stream, in order of use.
 
-        cache: its positions before `start` are streamed too, for layers placed on the CPU.
+        cache: its positions before `start` are streamed too, for layers placed on the CPU. pieces: of the chunk.
         """
         found: list[tuple[Key, Wanted]] = []
         for i, layer in enumerate(layers):
@@ -245,7 +250,8 @@ class GpuPrefill:
             elif layer is not None:
                 assert self._streamed is not None, "the layer is streamed"
                 assert cache is not None, "its keys and values are somewhere"
-                found += self._streamed.wanted(i, cache.of_layer(i)[0], start)
+                in_window = pieces[0].shift + pieces[0].place if self._cpu.graph.is_local(i) else start
+                found += self._streamed.wanted(i, cache.of_layer(i)[0], in_window)
         return found
 
     def _upload_inputs(self, tokens: I64, x: F32) -> F32 | None:
@@ -269,10 +275,11 @@ class GpuPrefill:
             streams.make_others(self._ops, own.streams, memory.ffn_in, memory.tile)
 
     def _on_cpu(
-        self, i: int, x: F32, angles: tuple[Angles, ...], inputs: F32 | None, cache: PromptCache, start: int
-    ) -> F32:
+        self, i: int, x: F32, angles: tuple[Angles, ...], inputs: F32 | None, cache: PromptCache, start: int,
+        pieces: Sequence[Piece],
+    ) -> F32:  # fmt: skip
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self._cpu.attend(layer, q, k, v, *cache.of_layer(layer), start)
+            return self._cpu.attend_cached(layer, q, k, v, cache, start, pieces)
 
         def recur(layer: int, inputs: RecurInput) -> F32:
             row, (before, after) = cache.rows[layer], cache.states()

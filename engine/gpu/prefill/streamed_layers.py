@@ -121,15 +121,16 @@ class StreamedLayers:
             at = some.matrix
             self._ops.read_blocks(at.address, at.n_rows, self.kv, int(some.name), some.first, start)
 
-    def save(self, blocks: U8, start: int, end: int) -> None:
+    def save(self, blocks: U8, start: int, end: int, shift: int = 0) -> None:
         """Download the positions from `start` to `end` to a layer's blocks u8 [H_kv, n_blocks, block_bytes].
 
+        shift: a multiple of BLOCK, by how many positions earlier the blocks have them.
         The download completes in the next `save` or `finish`.
         """
         self.finish()
         first, last = start // BLOCK, -(-end // BLOCK)
         self._ops.write_blocks(self._blocks, last - first, self.kv, first, end)
-        self._pending = blocks[:, first:last]
+        self._pending = blocks[:, first - shift // BLOCK : last - shift // BLOCK]
         self._ops.stream.download(self._pinned.address, self._blocks, self._pending.size)
         self._downloaded.record(self._ops.stream)
 

@@ -333,6 +333,7 @@ class GpuDecodeProgram:
         try:
             self._gpu.enter()
             cache.claim_region(several=group is not self._alone)
+            cache.make_room(len(tokens))
             group.prepare(tokens, n_kept, cache, length, self._counters)
             if self._slots is not None:
                 self._slots.begin_token()

@@ -125,10 +125,11 @@ class TokenGroup:
         for earlier, (token, one) in enumerate(zip(tokens, self.tokens, strict=False)):
             calls = one.cpu.calls
             calls.set_rotation(length)
-            calls.set_token(token, cache.length + earlier, cache.blocks, cache.local_blocks)
+            position = cache.length + earlier
+            calls.set_token(token, position, cache.local_first, cache.blocks, cache.local_blocks)
             before, after = states[earlier : earlier + 2]
             calls.state[STATE], calls.state[NEW_STATE] = before.ctypes.data, after.ctypes.data
-            one.shared.state.array[:2] = cache.length + earlier, cache.half
+            one.shared.state.array[:3] = position, cache.half, position - cache.local_first
             one.cpu.ffn.tallies.set_counts(counters.per_neuron if earlier < n_kept else None)
 
     def run(

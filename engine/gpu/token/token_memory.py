@@ -17,7 +17,8 @@ from native_kernels.specs import LatentSpec
 
 _ALIGNMENT = 256
 _LINE = 128  # bytes between flags, so that they do not share a cache line
-STATE_WORDS = _ALIGNMENT // 4  # u32, before the stream
+STATE_WORDS = _ALIGNMENT // 4  # u32, before the stream: position, which state is current, position in windows
+LOCAL_POSITION = 2
 COUNTS = 4  # per layer: computed, gate_active, fired, rows read from the predictor's copy
 
 

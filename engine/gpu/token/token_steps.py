@@ -14,7 +14,7 @@ from functools import partial
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.latent_steps import latent_steps
 from engine.gpu.token.stream_steps import correct_steps, laurel_steps, other_streams, predict_steps, streams_back
-from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
+from engine.gpu.token.token_memory import COUNTS, LOCAL_POSITION, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
 from engine.model.graph import (
     Attend,
@@ -218,16 +218,16 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.norm, outs[0], q_norm, GpuVector(n_q, outs[0])))
             self._do(partial(gpu.norm, outs[1], k_norm, GpuVector(n_k, outs[1])))
             q_norm = k_norm = None
+        position = places.state + 4 * LOCAL_POSITION * spec.local
         self._do(partial(
-            gpu.rotate_and_store, places.qkv, heads_of(spec, (q_norm, k_norm), self._config.norm_eps), one.kv,
-            places.state,
+            gpu.rotate_and_store, places.qkv, heads_of(spec, (q_norm, k_norm), self._config.norm_eps), one.kv, position,
             GpuAngles(
                 places.angles[spec.angles], spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
                 spec.temperature,
             ),
         ))  # fmt: skip
         self._do(partial(
-            gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,
+            gpu.attend, places.qkv, spec.n_heads, one.kv, position, mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         ))  # fmt: skip
         if spec.gated:

@@ -7,6 +7,7 @@ GpuPrefill, if present.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -151,10 +152,16 @@ class GpuTransformer(Transformer):
         assert self._many is not None, "the caller has checked it"
         try:
             cache.claim_region()
+            cache.make_room(len(tokens))
             cache.states()  # the run writes over the one before the last
             hidden = self._many.run(tokens, cache, length, look, copy)
         except CudaError as error:
+            with suppress(DeviceFailedError):
+                cache.drop_run()
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
+        except BaseException:
+            cache.drop_run()
+            raise
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
         if copy is not None:

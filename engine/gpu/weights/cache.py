@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
-from engine.errors import HostMemoryError
+from engine.errors import DeviceFailedError, HostMemoryError
 from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import graph_of
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import KVCache, WindowMemory
 from native_kernels.backend import F32, U8
 from native_kernels.cuda.gpu import Gpu, GpuKv
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
-from native_kernels.kv_blocks import GROUP
+from native_kernels.kv_blocks import BLOCK, GROUP
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +50,28 @@ def host_rows(config: ModelConfig, layers: Sequence[GpuLayer | None]) -> tuple[i
 class KvRegion:
     """A model's memory of keys, values and states on the GPU, and its current owner.
 
-    rows: as `host_rows`. capacity: positions; None: no layer on the GPU limits them.
+    rows: as `host_rows`. capacity: positions; None: no layer on the GPU limits them. local_capacity: positions of
+    layers with a window; `capacity` if they keep all.
     """
 
-    def __init__(self, gpu: Gpu, layers: Sequence[GpuLayer | None], config: ModelConfig, codec: KvCodec) -> None:
-        """layers: [L], None for layers placed on the CPU. codec: of all layers on either side."""
+    def __init__(
+        self, gpu: Gpu, layers: Sequence[GpuLayer | None], config: ModelConfig, codec: KvCodec, positions: int
+    ) -> None:
+        """layers: [L], None for layers placed on the CPU. codec: of all layers on either side. positions: of all
+        sequences together.
+        """
         self.gpu = gpu
         self.codec: KvCodec = codec
         self._of_layer = {i: layer.kv for i, layer in enumerate(layers) if layer is not None and layer.kv is not None}
         self._kept = list(dict.fromkeys(self._of_layer.values()))  # layers that share keys and values have the same
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
-        self.capacity = min((kv.capacity for kv in self._kept), default=None)
+        self.capacity = positions if self._kept else None
+        graph = graph_of(config)
+        of_windows = {kv for i, kv in self._of_layer.items() if graph.is_local(i)}
+        self._parts = [part for kv in self._kept if kv not in of_windows for part in _parts_of(kv)]
+        self._local_parts = [part for kv in self._kept if kv in of_windows for part in _parts_of(kv)]
+        self.local_capacity = min((kv.capacity for kv in of_windows), default=positions)
+        self._windows = WindowMemory.of(config)
         state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)
         self._recurring = config.delta_layers
         self._state_bytes = 0 if config.recurrence is None else 4 * config.recurrence.state_size
@@ -83,26 +94,32 @@ class KvRegion:
         if owner is cache:
             return
         self.forget()
-        if cache.saved is not None:
-            self._restore(cache.saved, cache.length)
-            cache.saved = None
+        self._restore(cache)
         self._owner = weakref.ref(cache)
 
     def forget(self) -> None:
         """Save the owner's positions in host memory, and leave the region without an owner."""
         owner = None if self._owner is None else self._owner()
         if owner is not None:
-            owner.saved = self._saved(owner.length)
+            owner.saved = self._saved(owner)
             owner.leave_region()
         self._owner = None
         slots, self._slots = self._slots, []
-        for number, one in enumerate(slots):
+        for one in slots:
             if (cache := one()) is not None:
-                cache.saved = self._saved(cache.length, number * self.slot_positions(len(slots)))
+                cache.saved = self._saved(cache)
+                cache.slot = Slot()
 
     def slot_positions(self, batch: int) -> int:
         """Return the number of positions for each sequence of a batch."""
         return (self.capacity or 0) // batch // SLOT_STEP * SLOT_STEP
+
+    def local_slot_positions(self, batch: int) -> int:
+        """Return the same of layers with a window; 0 if that is less than they need."""
+        if self._windows is None or self.local_capacity == self.capacity:
+            return self.slot_positions(batch)
+        found = self.local_capacity // batch // BLOCK * BLOCK
+        return found if found >= self._windows.most_kept + BLOCK else 0
 
     def give_to_all(self, caches: Sequence[GpuCache]) -> None:
         """Give each cache a slot of the region, with its positions so far, which must fit into the slot.
@@ -113,11 +130,15 @@ class KvRegion:
             one() is cache for one, cache in zip(self._slots, caches, strict=True)
         ):
             return
+        size, local_size = self.slot_positions(len(caches)), self.local_slot_positions(len(caches))
+        for cache in caches:
+            if cache.length - cache.local_first >= local_size:
+                self.give_to(cache)
+                cache.make_room(cache.local_capacity)  # so that no more than needed is left
         self.forget()
         for number, cache in enumerate(caches):
-            if cache.saved is not None:
-                self._restore(cache.saved, cache.length, number * self.slot_positions(len(caches)))
-                cache.saved = None
+            cache.slot = Slot(number * size, number * local_size, local_size)
+            self._restore(cache)
         self._slots = [weakref.ref(cache) for cache in caches]
 
     def save_state(self, place: int, to: F32) -> None:
@@ -148,21 +169,39 @@ class KvRegion:
         """Whether layers with a state are placed on the CPU."""
         return any(self.rows[i] is not None for i in self._recurring)
 
-    def _saved(self, length: int, first: int = 0) -> SavedPositions:
-        parts = [part for kv in self._kept for part in _parts_of(kv)]
+    def _saved(self, cache: GpuCache) -> SavedPositions:
+        length, slot = cache.length, cache.slot
+        in_windows = max(0, length - cache.local_first)
+        sizes = _row_bytes(self._parts) * length, _row_bytes(self._local_parts) * in_windows
         try:
-            saved = np.empty(length * sum(part.n_heads * part.row_bytes for part in parts), np.uint8)
+            data, local = (np.empty(size, np.uint8) for size in sizes)
         except MemoryError as error:
             raise HostMemoryError(
                 f"There is not enough free RAM for {length} tokens of another conversation.", "Close other programs."
             ) from error
-        self._copy(parts, first, length, saved, length)
-        return SavedPositions(saved, length)
+        self._copy(self._parts, slot.first, length, data, length)
+        self._copy(self._local_parts, slot.local_first, in_windows, local, in_windows)
+        return SavedPositions(data, length, local, cache.local_first)
 
-    def _restore(self, saved: SavedPositions, length: int, first: int = 0) -> None:
-        """Upload the first `length` saved positions to the positions from `first` on."""
-        parts = [part for kv in self._kept for part in _parts_of(kv)]
-        self._copy(parts, first, length, saved.data, saved.length, upload=True)
+    def _restore(self, cache: GpuCache) -> None:
+        """Upload what the cache had saved of its positions, to its slot."""
+        saved, slot, cache.saved = cache.saved, cache.slot, None
+        if saved is None:
+            return
+        self._copy(self._parts, slot.first, cache.length, saved.data, saved.length, upload=True)
+        if cache.local_first == saved.local_first:  # otherwise the cache writes others there now
+            n, n_saved = max(0, cache.length - cache.local_first), saved.length - saved.local_first
+            self._copy(self._local_parts, slot.local_first, n, saved.local, n_saved, upload=True)
+
+    def shift(self, layer: int, slot: Slot, n_kept: int, by: int) -> None:
+        """Queue a move of n_kept positions of a layer to the slot's beginning, from `by` positions after it."""
+        for part in _parts_of(self._of_layer[layer]):
+            step = part.capacity * part.row_bytes
+            to = part.start + slot.local_first * part.row_bytes
+            for done in range(0, n_kept, by):
+                n_bytes = min(by, n_kept - done) * part.row_bytes
+                at = to + done * part.row_bytes
+                self.gpu.move_rows(at, at + by * part.row_bytes, step, n_bytes, part.n_heads)
 
     def copy_layer(self, layer: int, first: int, length: int, to: U8) -> None:
         """Download positions of one layer, as kv_blocks.to_rows orders them. Raises: CudaError."""
@@ -216,12 +255,31 @@ def _parts_of(kv: GpuKv) -> list[_Part]:
     return [_Part(start, row_bytes, kv.n_kv_heads, kv.capacity) for start, row_bytes in some]
 
 
+def _row_bytes(parts: Sequence[_Part]) -> int:
+    """Return the bytes of a position."""
+    return sum(part.n_heads * part.row_bytes for part in parts)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a cache's positions begin in the region, and those of layers with a window, of which it has local_size."""
+
+    first: int = 0
+    local_first: int = 0
+    local_size: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class SavedPositions:
-    """The first `length` positions of a cache in host memory, in the order of KvRegion._copy."""
+    """The first `length` positions of a cache in host memory, in the order of KvRegion._copy.
+
+    local: of layers with a window, those from local_first on.
+    """
 
     data: U8
     length: int
+    local: U8
+    local_first: int
 
 
 class GpuCache(KVCache):
@@ -236,10 +294,35 @@ class GpuCache(KVCache):
         if region.capacity is not None:
             self.capacity = min(context, region.capacity)
         self.saved: SavedPositions | None = None  # while another cache owns the region
+        self._own_local_capacity = min(self.local_capacity, region.local_capacity)
+        self.slot = Slot()
         self._uploading: list[U8] = []  # by put_positions
         self._state_on_gpu = False  # whether the GPU has the current state, newer than that in host memory
         # Where the GPU has the current state, and the one that the last run read: GpuDeltaNet.states.
         self._place = self._place_before = 0
+
+    @property
+    def slot(self) -> Slot:
+        """Where the region has this cache: in a place of a batch, or from its beginning on."""
+        return self._slot
+
+    @slot.setter
+    def slot(self, slot: Slot) -> None:
+        self._slot = slot
+        own = self._own_local_capacity
+        self.local_capacity = own if slot.local_size is None else min(own, slot.local_size)
+
+    def shift(self, layer: int, n_positions: int) -> None:
+        if self.rows[layer] is not None:
+            super().shift(layer, n_positions)
+        elif 0 < n_positions < self.local_capacity:
+            self.region.shift(layer, self._slot, self.local_capacity - n_positions, n_positions)
+
+    def expect(self, length: int) -> None:
+        """As KVCache.expect. Takes the region."""
+        self.region.gpu.enter()
+        self.region.give_to(self)
+        super().expect(length)
 
     def claim_region(self, several: bool = False) -> None:
         """Take the region and the state for a run, after which the last one cannot be cut any more.
@@ -303,19 +386,24 @@ class GpuCache(KVCache):
         self.region.give_to(self)  # without the state, so that the last run can still be cut
         return super().positions(first, n_positions)
 
-    def put_positions(self, first: int, n_positions: int, data: U8, forms: str) -> bool:
-        """As KVCache.put_positions. Takes the region."""
+    def _put(self, first: int, n_positions: int, data: U8, forms: str) -> None:
+        """As KVCache._put. Takes the region."""
         self.region.gpu.enter()
         self.region.give_to(self)
-        fits = super().put_positions(first, n_positions, data, forms)
+        super()._put(first, n_positions, data, forms)
         self.region.gpu.synchronize()  # before `data` changes
         self._uploading.clear()
-        return fits
+
+    def truncate(self, length: int) -> None:
+        try:
+            super().truncate(length)
+        except CudaError as error:
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
 
     @contextlib.contextmanager
     def staging(self, n_pieces: int, n_positions: int) -> Iterator[Callable[[int, U8], U8]]:
         """As KVCache.staging: in pinned memory, which the GPU copies several times as fast as other memory."""
-        size = -(-sum(self._piece_sizes(self.forms, n_positions)) // 4096) * 4096
+        size = -(-sum(self._piece_sizes(self.forms(self.capacity), n_positions)) // 4096) * 4096
         self.region.gpu.enter()
         try:
             pinned = self.region.gpu.pin(n_pieces * size) if n_pieces else None
@@ -339,12 +427,14 @@ class GpuCache(KVCache):
 
     def _copy_layer(self, layer: int, first: int, n_positions: int, to: U8) -> None:
         if self.rows[layer] is None:
+            first += self._slot.local_first if layer in self._local else self._slot.first
             self.region.copy_layer(layer, first, n_positions, to)
         else:
             super()._copy_layer(layer, first, n_positions, to)
 
     def _put_layer(self, layer: int, first: int, n_positions: int, data: U8) -> None:
         if self.rows[layer] is None:
+            first += self._slot.local_first if layer in self._local else self._slot.first
             self.region.put_layer(layer, first, n_positions, data)
             self._uploading.append(data)
         else:

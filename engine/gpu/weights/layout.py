@@ -127,16 +127,17 @@ class GpuLayout:
         weights: ModelWeights,
         placement: Placement,
         hot: Sequence[I32],
-        context: int,
+        positions: tuple[int, int],
         kv_codec: KvCodec,
         bases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """hot: [L], each layer's neurons in the order of their slots: first as many in VRAM as the placement has hot
-        neurons, the rest zero-copy. bases: addresses of weights, of the KV cache, of zero-copy neurons.
+        neurons, the rest zero-copy. positions: of the caches of layers without a window, and with one. bases:
+        addresses of weights, of the KV cache, of zero-copy neurons.
         """
         self._config, self._source = config, weights
         self._weights, self._kv, self._reached = (Region(base) for base in bases)
-        self._context, self._kv_codec = context, kv_codec
+        self._positions, self._kv_codec = positions, kv_codec
         self.part_bytes = dict.fromkeys(("attention", "kv_cache", "head", "hot"), 0)
         layers: list[GpuLayer | None] = []
         self._layers = layers  # so far
@@ -337,7 +338,8 @@ class GpuLayout:
             assert source is not None, "layers that share keys and values have one device"
             assert source.kv is not None, "the layer has keys and values"
             return source.kv
-        rows = spec.n_kv_heads * self._context
+        positions = self._positions[spec.local]
+        rows = spec.n_kv_heads * positions
         n_bytes = rows * spec.head_dim * _KV_BYTES[codec]
         scales = rows * -(-spec.head_dim // SCALE_GROUP) * 2 if codec == "q8_0" else 0
         before = self._kv.n_bytes
@@ -345,7 +347,7 @@ class GpuLayout:
         if self._config.latent is None:
             values, value_scales = self._kv.take(n_bytes), self._kv.take(scales) if scales else 0
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
-        return GpuKv(codec, keys, values, key_scales, value_scales, spec.n_kv_heads, spec.head_dim, self._context)
+        return GpuKv(codec, keys, values, key_scales, value_scales, spec.n_kv_heads, spec.head_dim, positions)
 
 
 def lay_out_predictors(predictor: Predictor, weights: ModelWeights, model: GpuModel, region: Region) -> GpuModel:

@@ -18,6 +18,7 @@ from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import GpuLayout, Region, experts_of, lay_out_predictors
 from engine.job import Job
 from engine.load_steps import LoadSteps
+from engine.model.kv_cache import window_positions
 from engine.model.pages import let_go
 from engine.model.weights import ModelWeights
 from engine.sparsity.placement import Placement
@@ -82,7 +83,7 @@ class LoadedGpu:
 
 @dataclass(frozen=True, eq=False)
 class GpuContents:
-    """The contents to load: a placement's part, and a KV cache of `context` tokens.
+    """The contents to load: a placement's part, and a KV cache of `context` tokens of all sequences together.
 
     learned: [L], neurons in the order of their slots, as many as the placement's and instead of them.
     """
@@ -91,6 +92,7 @@ class GpuContents:
     context: int
     kv_codec: KvCodec
     learned: Sequence[I32] | None = None
+    sequences: int = 1
 
 
 def load_onto_gpu(
@@ -113,10 +115,11 @@ def load_onto_gpu(
     steps = steps or LoadSteps()
     steps.begin("room on the GPU")
     placement, context, kv_codec = contents.placement, contents.context, contents.kv_codec
+    positions = context, window_positions(config, context, contents.sequences)
     hot = list(placement.in_slots if contents.learned is None else contents.learned)
 
     def laid_out(bases: tuple[int, int, int]) -> GpuLayout:
-        return GpuLayout(config, weights, placement, hot, context, kv_codec, bases)
+        return GpuLayout(config, weights, placement, hot, positions, kv_codec, bases)
 
     *on_gpu, pinned = laid_out((0, 0, 0)).n_bytes
     memories: list[Memory] = []

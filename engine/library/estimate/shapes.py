@@ -285,12 +285,13 @@ def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
     found: dict[tuple[object, ...], int] = {}
     kinds = np.zeros(model.n_layers, np.int64)
     first: list[int] = []
-    of_block = np.array(stored_kv_bytes(model.config, 1, "f16"), np.int64)
+    of_block, windows = np.array(stored_kv_bytes(model.config, 1, "f16"), np.int64), model.config.windows
     apart = [{*getattr(model.config, name)} for name in _LAYERS_OF_A_KIND]
     numbers = np.stack([model.attention, model.first, model.second, model.down, gpu.attention, gpu.neuron, of_block])
     for layer in range(model.n_layers):
         key = (*numbers[:, layer].tolist(), model.attention_codecs[layer], model.first_codecs[layer],
-               model.down_codecs[layer], bool(gpu.possible[layer]), *(layer in those for those in apart))  # fmt: skip
+               model.down_codecs[layer], bool(gpu.possible[layer]), windows[layer] if windows else 0,
+               *(layer in those for those in apart))  # fmt: skip
         if key not in found:
             found[key] = len(first)
             first.append(layer)

@@ -11,14 +11,14 @@ from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import aligned_empty
 
 TOKEN, POSITION, CACHE, LAYER_BYTES, STATE, NEW_STATE, LOCAL_CACHE, LOCAL_LAYER_BYTES, LAYER_TOKEN = range(9)
+LOCAL_POSITION = 9
 WORDS = 16
 
 
 def token_state() -> I64:
     """Return a block of zeros. CACHE: address of the KV cache's blocks. LAYER_BYTES: stride of a layer in them.
 
-    LOCAL_CACHE, LOCAL_LAYER_BYTES: the same of the blocks for layers with a window, where their heads have another
-    shape.
+    LOCAL_CACHE, LOCAL_LAYER_BYTES, LOCAL_POSITION: cache, stride and position in the blocks of layers with a window.
     LAYER_TOKEN: the token whose embeddings for the layers are added.
     STATE, NEW_STATE: addresses of the recurrent states that a token reads and writes.
     POSITION: position of this token, which is also the number of positions already in the cache.

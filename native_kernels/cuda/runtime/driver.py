@@ -333,6 +333,11 @@ class Stream:
         sides = _Side(0, 0, _GPU, None, source, None, source_step), _Side(0, 0, _HOST, to, 0, None, to_step)
         self._driver.call("cuMemcpy2DAsync_v2", byref(_Copy2D(*sides, n_bytes, n_rows)), self.handle)
 
+    def move_rows(self, to: int, source: int, step: int, n_bytes: int, n_rows: int) -> None:
+        """Copy n_rows of n_bytes each within the GPU, which must not overlap. step: as in upload_rows."""
+        sides = _Side(0, 0, _GPU, None, source, None, step), _Side(0, 0, _GPU, None, to, None, step)
+        self._driver.call("cuMemcpy2DAsync_v2", byref(_Copy2D(*sides, n_bytes, n_rows)), self.handle)
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         """Set n_bytes from `to` on to the value."""
         self._driver.call("cuMemsetD8Async", to, value, n_bytes, self.handle)

@@ -34,6 +34,8 @@ class FakeCache:
     def truncate(self, length: int) -> None:
         del self.tokens[length:]
 
+    def remember(self) -> None: ...
+
 
 class FakeModel:
     """Hidden state [T, 1]: the last two tokens' sum; logits point at it."""

@@ -169,14 +169,15 @@ def test_all_memory_comes_back(device: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_rows_are_copied_both_ways(device: Device) -> None:
+def test_rows_are_copied_both_ways_and_moved(device: Device) -> None:
     host = np.random.default_rng(0).integers(0, 256, (5, 300), np.uint8)
     back = np.zeros((5, 400), np.uint8)
     gpu = CudaGpu(device)
     memory = gpu.allocate(5 * 1000)
     gpu.fill(memory.address, 7, 5 * 1000)
     gpu.upload_rows(memory.address + 20, 1000, host.ctypes.data, 300, 257, 5)
-    gpu.download_rows(back.ctypes.data, 400, memory.address + 10, 1000, 277, 5)
+    gpu.move_rows(memory.address + 510, memory.address + 10, 1000, 277, 5)
+    gpu.download_rows(back.ctypes.data, 400, memory.address + 510, 1000, 277, 5)
     gpu.synchronize()
     memory.free()
     gpu.close()

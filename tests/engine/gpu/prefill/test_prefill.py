@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prompt_checks
 import pytest
 from fakes.prefill import NumpyPrefillOps
 from prompt_checks import Setting
@@ -20,6 +21,7 @@ from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream
+from engine.model import kv_cache
 from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
@@ -211,6 +213,21 @@ def test_keys_and_values_of_streamed_layers_are_the_cpus(request: Any, make: Mak
         wanted = kv_blocks.read(setting.expected.blocks[layer], layout, 96)
         for some, others in zip(found, wanted, strict=True):
             assert np.abs(some - others).max() < 0.02 * np.abs(others).max()
+
+
+@pytest.mark.parametrize("streams", [1, 40, None])
+def test_layers_of_the_cpu_that_forget_positions(
+    make: Make, monkeypatch: pytest.MonkeyPatch, streams: int | None
+) -> None:
+    """Streamed or not, in chunks that are longer than what their window has memory for, or shorter."""
+    monkeypatch.setattr(kv_cache, "SLACK", 32)
+    monkeypatch.setattr(kv_cache, "REWIND", 0)
+    monkeypatch.setattr(prompt_checks, "CAPACITY", 320)
+    config = replace(BASE, windows=(9, 0, 12)[: BASE.n_layers])
+    setting = make(config, at_home=lambda i: False, streams=streams)
+    setting.check(50, 3, 120, 7, 70, 60)
+    assert setting.cache.local_capacity == 96
+    assert setting.cache.local_first == setting.expected.local_first > 96
 
 
 def test_streamed_layers_in_small_chunks_and_buffers(make: Make) -> None:
