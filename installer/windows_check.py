@@ -268,6 +268,11 @@ def prepare_wine(wine: Wine) -> str:
         if name and (ROOT / name).is_file():
             (wine.sources / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, wine.sources / name)
+    with tempfile.TemporaryDirectory() as place:  # the window shows Hearth's own metadata
+        _pip("wheel", "--no-build-isolation", "--wheel-dir", place, str(ROOT))
+        with zipfile.ZipFile(next(Path(place).glob("*.whl"))) as wheel:
+            metadata = [name for name in wheel.namelist() if ".dist-info/" in name]
+            wheel.extractall(wine.python.parent / "Lib" / "site-packages", metadata)
     return "ucrtbase.dll, icuuc.dll, bcryptprimitives.dll"
 
 
@@ -479,11 +484,6 @@ def _folder_of(test: str) -> str:
 
 def freeze(wine: Wine) -> str:
     """Freeze the program. Raises: CheckError. Cost: 9 minutes on two cores."""
-    with tempfile.TemporaryDirectory() as place:  # the program shows Hearth's own metadata
-        _pip("wheel", "--no-build-isolation", "--wheel-dir", place, str(ROOT))
-        with zipfile.ZipFile(next(Path(place).glob("*.whl"))) as wheel:
-            metadata = [name for name in wheel.namelist() if ".dist-info/" in name]
-            wheel.extractall(wine.python.parent / "Lib" / "site-packages", metadata)
     wine.run(["installer/icons.py", "build/icons"], QT_QPA_PLATFORM="offscreen")
     places = ["--distpath", "build/program", "--workpath", "build/work"]
     wine.run(["-m", "PyInstaller", "--noconfirm", "--log-level", "WARN", *places, "installer/hearth.spec"], 3000)
@@ -534,7 +534,8 @@ def suite(wine: Wine, places: Sequence[str], record: Path | None) -> int:
     """Run the files of tests in these places, or all that have not ended yet. Return 0 if no test failed, else 1."""
     kept, files = wine.cache / "suite.jsonl", files_of_tests(["tests"])
     kept.touch()
-    if again := tuple(f'["{file}' for file in files_of_tests(places)):
+    ended = [file for file in files_of_tests(places) if f"{file}::" in results_in(kept)]
+    if again := tuple(f'["{file}' for file in ended):
         lines = kept.read_text(encoding="utf-8").splitlines(keepends=True)
         kept.write_text("".join(line for line in lines if not line.startswith(again)), encoding="utf-8")
     with wine.kept_running():

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the system was asked to open."""
     urls: list[str] = []
-    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: urls.append(url.toLocalFile()) or True)
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: urls.append(str(Path(url.toLocalFile()))) or True)
     return urls
 
 
