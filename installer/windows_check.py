@@ -534,8 +534,8 @@ def suite(wine: Wine, places: Sequence[str], record: Path | None) -> int:
     """Run the files of tests in these places, or all that have not ended yet. Return 0 if no test failed, else 1."""
     kept, files = wine.cache / "suite.jsonl", files_of_tests(["tests"])
     kept.touch()
-    ended = [file for file in files_of_tests(places) if f"{file}::" in results_in(kept)]
-    if again := tuple(f'["{file}' for file in ended):
+    known = results_in(kept)
+    if again := tuple(f'["{file}' for file in files_of_tests(places) if f"{file}::" in known):
         lines = kept.read_text(encoding="utf-8").splitlines(keepends=True)
         kept.write_text("".join(line for line in lines if not line.startswith(again)), encoding="utf-8")
     with wine.kept_running():
