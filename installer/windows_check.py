@@ -436,10 +436,9 @@ def run_suite(wine: Wine, files: Sequence[str], kept: Path) -> None:
             os.kill(process, signal.SIGKILL)
         known, results = len(results), results_in(kept)
         print(f"{len(files) - len(left)} of {len(files)} files", said, sep="\n", flush=True)
-        if len(results) == known:
-            if at_once == 1:
-                raise CheckError(f"{left[0]} did not start:\n{said[-3000:]}")
-            at_once = 1
+        if len(results) == known and at_once == 1:
+            raise CheckError(f"{left[0]} did not start:\n{said[-3000:]}")
+        at_once = FILES_AT_ONCE if len(results) > known else 1
 
 
 def results_in(kept: Path) -> dict[str, list[str]]:
@@ -449,37 +448,25 @@ def results_in(kept: Path) -> dict[str, list[str]]:
 
 
 def record_of(results: dict[str, list[str]], files: Sequence[str]) -> dict[str, Any]:
-    """Return the record of the results of these files: tests by outcome, by folder, and skipped ones by reason."""
-    ended = [file for file in files if f"{file}::" in results]
-    tests = {test: result for test, result in results.items() if result[0] != "ended" and test.split("::")[0] in ended}
-    outcomes = {
-        outcome: [test for test, result in tests.items() if result[0] == outcome]
-        for outcome in ("passed", "failed", "skipped", "stopped")
-    }
-    n_files = Counter(map(_folder_of, ended))
-    n_tests = {outcome: Counter(map(_folder_of, found)) for outcome, found in outcomes.items()}
+    """Return the record of the results of these files. reasons: why more than one test was skipped."""
+    ended = {file for file in files if f"{file}::" in results}
+    left = [file for file in files if file not in ended]
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": [], "stopped": []}
+    for test, (outcome, _) in results.items():
+        if outcome in found and test.split("::")[0] in ended:
+            found[outcome].append(test)
+    reasons = Counter(results[test][1] for test in found["skipped"])
     return {
         "date": time.strftime("%Y-%m-%d"),
         "hardware": {"logical_cpus": os.cpu_count(), "system": "Debian 12", "gpu": "none"},
         "python": WINDOWS["python_full_version"],
         "command": "installer/windows_check.py --suite --json FILE",
-        "notes": [
-            "A folder has the number of its files that ran, and of tests that passed, failed, were skipped and stopped."
-        ],
         "files_in_all": len(files),
         "files": len(ended),
-        "passed": len(outcomes["passed"]),
-        "failed": outcomes["failed"],
-        "skipped": len(outcomes["skipped"]),
-        "stopped": outcomes["stopped"],
-        "files_left": dict(Counter(_folder_of(file) for file in files if file not in ended)),
-        "folders": {name: [n_files[name], *(found[name] for found in n_tests.values())] for name in sorted(n_files)},
-        "reasons": dict(Counter(tests[test][1] for test in outcomes["skipped"]).most_common()),
+        **{outcome: tests if outcome in ("failed", "stopped") else len(tests) for outcome, tests in found.items()},
+        "files_left": Counter(file.removeprefix("tests/").rpartition("/")[0] for file in left),
+        "reasons": {reason: n for reason, n in reasons.most_common() if n > 1},
     }
-
-
-def _folder_of(test: str) -> str:
-    return test.split("::")[0].removeprefix("tests/").rpartition("/")[0]
 
 
 def freeze(wine: Wine) -> str:
