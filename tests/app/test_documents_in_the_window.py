@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,13 +196,7 @@ def test_a_file_that_changed_or_is_gone_is_told_of(person: Person, folder: Path)
     person.wait(lambda: not dialog.is_looking and dialog.note.isVisible())
     assert dialog.text.toPlainText() == source.text
     dialog.close()
-
-    def is_gone() -> bool:
-        with suppress(PermissionError):  # of Windows, while the folder's reader has it open
-            path.unlink(missing_ok=True)
-        return not path.exists()
-
-    person.wait(is_gone)
+    path.unlink()
     person.page.transcript.source_asked.emit(source)
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking and dialog.note.isVisible())
