@@ -110,8 +110,9 @@ def _group_of(when: float, today: date) -> tuple[str, float]:
     day = time.localtime(max(when, FIRST_TIME))
     month = tr(MONTHS[day.tm_mon - 1])
     words = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
-    since = (day.tm_year, day.tm_mon, 1, 0, 0, 0, 0, 0, -1)
-    return words, time.mktime(since) if when > FIRST_TIME else -math.inf
+    if when < FIRST_TIME:
+        return words, -math.inf
+    return words, time.mktime((day.tm_year, day.tm_mon, 1, 0, 0, 0, 0, 0, -1))
 
 
 class ChatModel(QStringListModel):
