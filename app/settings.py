@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import reprlib
@@ -136,12 +137,13 @@ def paths() -> AppPaths:
 
 
 class SettingsError(Exception):
-    """The settings could not be written. The message holds the system's reason."""
+    """The settings could not be written. The message holds the system's reason. is_full: the disk is full."""
 
-    def __init__(self, message: str, path: Path) -> None:
+    def __init__(self, message: str, path: Path, is_full: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.path = path
+        self.is_full = is_full
 
 
 @dataclass(frozen=True)
@@ -469,7 +471,8 @@ def save_settings(path: Path, settings: AppSettings) -> bool:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise SettingsError(f"{path} could not be written: {error.strerror or error}.", path) from error
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise SettingsError(f"{path} could not be written: {error.strerror or error}.", path, full) from error
     return True
 
 

@@ -242,12 +242,12 @@ def describe(
     if during in _FILE_TITLES and isinstance(error, ChatFileError | OSError):
         return _file_message(error, during)
     if isinstance(error, SettingsError):
+        why = (tr("The disk is full, so they last only until Hearth is closed.") if error.is_full else
+               tr("The folder {folder} cannot be written, so they last only until Hearth is closed.",
+                  folder=error.path.parent))  # fmt: skip
         return _message(
             tr("Couldn't save your settings"),
-            tr(
-                "The folder {folder} cannot be written, so they last only until Hearth is closed.",
-                folder=error.path.parent,
-            ),
+            why,
             error.message,
             "warn",
             Action.OPEN_SETTINGS,

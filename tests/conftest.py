@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
+import numpy  # noqa: F401
 import pytest
 from hypothesis.internal.conjecture import providers
+from threadpoolctl import ThreadpoolController
 
 from app.startup.garbage import collect_due
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("PYTEST_QT_API", "pyside6")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of torch, and in processes that tests start
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 
 # A slow or busy machine fails no test: no example is too slow. Each run tries the same ones.
@@ -39,6 +42,9 @@ providers._get_local_constants = lambda: providers._local_constants
 if sys.dont_write_bytecode:  # out of the source tree, but kept: rewriting all assertions takes each worker 15 s
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "bytecode")
+
+BLAS = ThreadpoolController()  # NumPy's, which the import above has loaded
+BLAS.limit(limits=1, user_api="blas")
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -78,7 +84,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
+    """Let one thread multiply matrices again: loading a model sets the number. Threads of BLAS spin while they wait for
+    each other. Beside other processes, two took 25 s of CPU time for the 7 s of `test_reference_data`.
+    """
     collect_due()
+    BLAS.limit(limits=1, user_api="blas")
 
 
 def pytest_sessionfinish() -> None:

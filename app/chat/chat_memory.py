@@ -76,7 +76,7 @@ class ChatMemory(QObject):
         self._report: RescueReport | None = None  # what was wrong with the file, while chats are in memory only
         self._repaired = False
         self.is_sound: bool | None = None  # whether the file was opened intact; None: still opening
-        self.is_stalled = False
+        self._stall: StoreError | None = None  # why saves wait
         self._started_at = time.time()
         self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
@@ -511,12 +511,24 @@ class ChatMemory(QObject):
             self._repaired = True
             self.repair()
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether saves wait, for disk space or another program."""
+        return self._stall is not None
+
+    @property
+    def unsaved(self) -> StoreError | RescueReport | None:
+        """Why what the user wrote would be lost if Hearth ended now; None: it would not."""
+        if self._report is not None and self._report.in_memory and (self._chats or self._new_draft):
+            return self._report
+        return self._stall
+
     def _stalled(self, error: StoreError) -> None:
-        self.is_stalled = True
+        self._stall = error
         self.trouble.emit(error)
 
     def _resumed(self) -> None:
-        self.is_stalled = False
+        self._stall = None
         self.solved.emit()
 
     def end(self) -> None:

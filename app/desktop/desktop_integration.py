@@ -88,7 +88,7 @@ class DesktopIntegration(QObject):
         self.tray.new_chat.connect(self._window.come_forward)
         self.tray.new_chat.connect(self._window.sidebar.new_chat)
         self.tray.stop.connect(self._controller.stop)
-        self.tray.quit.connect(self._window.quit)
+        self.tray.quit.connect(self._window.ask_to_quit)
 
     def take_settings(self, settings: AppSettings) -> None:
         """Apply settings."""
@@ -137,7 +137,7 @@ class DesktopIntegration(QObject):
 
     def _leave_session(self, *_: object) -> None:
         """The user logs out: closing the window must end Hearth, or it would block the logout."""
-        self._window.stays_in_tray = False
+        self._window.end_with_session()
 
     # -------------------------------------------------------------- other starts
 

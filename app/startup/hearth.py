@@ -63,6 +63,7 @@ class Hearth(QObject):
         self._places = places
         self._closed = False
         self._ended = True
+        self._has_unsaved_settings = False
         # A flag counts for this run only and is not written to the settings.
         self._kept_location = settings.engine_location
         if location is not None:
@@ -92,6 +93,7 @@ class Hearth(QObject):
         self.erasing: Erasing | None = None  # the same
         self.updates: Updates | None = None  # the same
         self.window = MainWindow(settings, places)
+        self.memory.solved.connect(self._save_settings_again)
         self.window.connect_controller(self.controller)
         self.window.connect_answers(self.setup)
         self.window.connect_folders(self.folders)
@@ -237,8 +239,23 @@ class Hearth(QObject):
         self.reads.run(
             "save the settings",
             lambda: save_settings(self._places.settings_file, settings),
-            on_failure=lambda error: self.controller.problems.report("settings", describe(error)),
+            on_success=lambda _: self._settings_saved(),
+            on_failure=self._settings_not_saved,
         )
+
+    def _settings_saved(self) -> None:
+        if self._has_unsaved_settings:
+            self._has_unsaved_settings = False
+            self.controller.problems.solve("settings")
+
+    def _settings_not_saved(self, error: BaseException) -> None:
+        self._has_unsaved_settings = True
+        if not self.memory.is_stalled:  # else that matters more, and has the same cause
+            self.controller.problems.report("settings", describe(error))
+
+    def _save_settings_again(self) -> None:
+        if self._has_unsaved_settings and not self._closed:
+            self._save_settings(self.window.settings)
 
 
 def _log_failure(error: BaseException) -> None:

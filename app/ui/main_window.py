@@ -26,7 +26,7 @@ from app.ui.sidebar.sidebar import Sidebar
 from app.ui.widgets.floating import DimWhileBlocked, Toast
 from app.ui.widgets.popover import dismiss_all
 from app.ui.window_frame import WindowFrame
-from app.user_messages import Action, UserMessage
+from app.user_messages import Action, UserMessage, describe
 
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
@@ -72,6 +72,7 @@ class MainWindow(WindowFrame):
         self.answer_menus: AnswerMenus | None = None
         self.server_actions: ServerActions | None = None
         self._answered = ""  # id of the chat that is being answered
+        self._memory: ChatMemory | None = None
         self._chat_actions: ChatActions | None = None
         self.commands = Commands(self)
         self.preferences.act_wanted.connect(self.commands.run)
@@ -132,7 +133,7 @@ class MainWindow(WindowFrame):
             "theme_light": lambda: self.preferences.set(theme="light"),
             "theme_dark": lambda: self.preferences.set(theme="dark"),
             "theme_system": lambda: self.preferences.set(theme="system"),
-            "quit": self.quit,
+            "quit": self.ask_to_quit,
         }.items():
             bind(act, do)
         self.finder = Finder(
@@ -143,6 +144,10 @@ class MainWindow(WindowFrame):
             bind(act, partial(page.step_find, step), self._shows_messages)
         bind("copy_answer", page.copy_last_answer, lambda: bool(self.shown_chat))
         bind("copy_chat", page.copy_chat, lambda: bool(self.shown_chat))
+
+    def unsaved(self) -> str:
+        lost = self._memory.unsaved if self._memory is not None else None
+        return describe(lost).sentence if lost is not None else ""
 
     def _shows_messages(self) -> bool:
         return self.pages.shows_chat and not self.page.is_empty
@@ -194,6 +199,7 @@ class MainWindow(WindowFrame):
         """Connect what the next prompt needs: attachments, token count, drafts."""
         from app.ui.chat.chat_context import ChatContext
 
+        self._memory = memory
         self.chat_context = ChatContext(self, self.page, controller, engine, memory)
         self.settings_changed.connect(self.chat_context.counter.begin_anew)
         self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))

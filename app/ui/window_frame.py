@@ -8,7 +8,9 @@ from PySide6.QtCore import QByteArray, QEvent, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QMainWindow
 
+from app.translation import tr
 from app.ui.widgets import tab_order
+from app.ui.widgets.floating import confirm
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -23,6 +25,7 @@ class WindowFrame(QMainWindow):
     def __init__(self) -> None:
         super().__init__()
         self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
+        self._ends_at_once = False  # without a question
         self._seen = False
         self.setMinimumSize(*SMALLEST)
 
@@ -66,18 +69,43 @@ class WindowFrame(QMainWindow):
             event.ignore()
             self.hide()
             return
+        if not self._may_close():
+            event.ignore()
+            return
         super().closeEvent(event)
         if event.isAccepted():
             self.closing.emit()
 
+    def unsaved(self) -> str:
+        """Why what the user wrote would be lost now, in a sentence; empty: it would not."""
+        return ""
+
+    def _may_close(self) -> bool:
+        """Ask if anything would be lost. Return whether there was no need to."""
+        lost = "" if self._ends_at_once else self.unsaved()
+        if lost:
+            self.come_forward()
+            ask = tr("Close Hearth and lose what is not saved?")
+            confirm(self, ask, lost, tr("Keep open"), tr("Close"), self.quit)
+        return not lost
+
+    def ask_to_quit(self) -> None:
+        """Quit, but ask first if anything would be lost."""
+        if self._may_close():
+            self.quit()
+
     def quit(self) -> None:
-        """Quit, even if closing would only hide the window in the tray."""
-        self.stays_in_tray = False
+        """Quit without a question, even if closing would only hide the window in the tray."""
+        self.end_with_session()
         if self.isVisible():
             QApplication.setQuitOnLastWindowClosed(True)
             self.close()
         else:
             QApplication.quit()
+
+    def end_with_session(self) -> None:
+        """Let the next close end Hearth without a question."""
+        self.stays_in_tray, self._ends_at_once = False, True
 
     def come_forward(self) -> None:
         """Restore the window and bring it to the front."""

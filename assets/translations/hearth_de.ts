@@ -5491,12 +5491,20 @@ Andere Programme: {others}</translation>
 <translation>Etwa {share} der Experten, die ein Token nutzt, sind auf der GPU.</translation>
 </message>
 <message>
+<source>Answers were no faster with {model}.</source>
+<translation>Mit {model} waren die Antworten nicht schneller.</translation>
+</message>
+<message>
 <source>Apply</source>
 <translation>Anwenden</translation>
 </message>
 <message>
 <source>Automatic, {amount}</source>
 <translation>Automatisch, {amount}</translation>
+</message>
+<message>
+<source>CPU only: no NVIDIA driver is installed.</source>
+<translation>Nur CPU: Kein NVIDIA-Treiber ist installiert.</translation>
 </message>
 <message>
 <source>Does not fit</source>
@@ -5523,6 +5531,10 @@ Andere Programme: {others}</translation>
 <translation>Wie das Modell hier läuft</translation>
 </message>
 <message>
+<source>It could not be loaded.</source>
+<translation>Es konnte nicht geladen werden.</translation>
+</message>
+<message>
 <source>It does not fit with this limit</source>
 <translation>Mit dieser Grenze passt es nicht</translation>
 </message>
@@ -5537,6 +5549,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source>
 <translation>Keine GPU: {memory} im RAM, {disk} an Experten auf dem Datenträger</translation>
+</message>
+<message>
+<source>No model on this PC has the same vocabulary and is small enough.</source>
+<translation>Kein Modell auf diesem PC hat dasselbe Vokabular und ist klein genug.</translation>
 </message>
 <message>
 <source>Reloads the model with this limit. The chat stays.</source>
@@ -5561,6 +5577,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>only {memory} of the GPU is free</source>
 <translation>auf der GPU sind nur {memory} frei</translation>
+</message>
+<message>
+<source>{draft} cannot guess for {model}: its vocabulary is another.</source>
+<translation>{draft} kann nicht für {model} raten: Das Vokabular ist ein anderes.</translation>
 </message>
 <message>
 <source>{gpu}: the attention of {some} of {layers} layers on the GPU, {memory}</source>
@@ -5593,6 +5613,18 @@ Andere Programme: {others}</translation>
 <message>
 <source>{memory} of memory is missing.</source>
 <translation>Es fehlen {memory} Speicher.</translation>
+</message>
+<message>
+<source>{model} computes one token at a time here, so that guesses would not help.</source>
+<translation>{model} berechnet hier jedes Token einzeln; Raten würde nicht helfen.</translation>
+</message>
+<message>
+<source>{model} failed while it guessed.</source>
+<translation>{model} ist beim Raten ausgefallen.</translation>
+</message>
+<message>
+<source>{model} takes {memory} of RAM, and {free} are free.</source>
+<translation>{model} braucht {memory} RAM, und {free} sind frei.</translation>
 </message>
 <message>
 <source>{share}% of the active neurons on the GPU</source>
@@ -7770,6 +7802,14 @@ Andere Programme: {others}</translation>
 <translation>Chats durchsuchen</translation>
 </message>
 <message>
+<source>Close Hearth and lose what is not saved?</source>
+<translation>Hearth schließen und Ungespeichertes verlieren?</translation>
+</message>
+<message>
+<source>Keep open</source>
+<translation>Offen lassen</translation>
+</message>
+<message>
 <source>A setting has a value that this model does not allow.</source>
 <translation>Eine Einstellung hat einen Wert, den dieses Modell nicht nimmt.</translation>
 </message>
@@ -7920,6 +7960,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>The disk is full</source>
 <translation>Der Datenträger ist voll</translation>
+</message>
+<message>
+<source>The disk is full, so they last only until Hearth is closed.</source>
+<translation>Der Datenträger ist voll; sie gelten nur, bis Sie Hearth schließen.</translation>
 </message>
 <message>
 <source>The disk is full.</source>

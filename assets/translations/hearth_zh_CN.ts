@@ -5452,12 +5452,20 @@ Other programs: {others}</source>
 <translation>token 所用的专家中约 {share} 在 GPU 上。</translation>
 </message>
 <message>
+<source>Answers were no faster with {model}.</source>
+<translation>使用 {model} 时，回答并没有更快。</translation>
+</message>
+<message>
 <source>Apply</source>
 <translation>应用</translation>
 </message>
 <message>
 <source>Automatic, {amount}</source>
 <translation>自动，{amount}</translation>
+</message>
+<message>
+<source>CPU only: no NVIDIA driver is installed.</source>
+<translation>仅使用 CPU：未安装 NVIDIA 驱动程序。</translation>
 </message>
 <message>
 <source>Does not fit</source>
@@ -5484,6 +5492,10 @@ Other programs: {others}</source>
 <translation>模型的运行方式</translation>
 </message>
 <message>
+<source>It could not be loaded.</source>
+<translation>无法加载该模型。</translation>
+</message>
+<message>
 <source>It does not fit with this limit</source>
 <translation>在此限制下放不下</translation>
 </message>
@@ -5498,6 +5510,10 @@ Other programs: {others}</source>
 <message>
 <source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source>
 <translation>未使用 GPU：内存 {memory}，磁盘上的专家 {disk}</translation>
+</message>
+<message>
+<source>No model on this PC has the same vocabulary and is small enough.</source>
+<translation>此电脑上没有词表相同且足够小的模型。</translation>
 </message>
 <message>
 <source>Reloads the model with this limit. The chat stays.</source>
@@ -5522,6 +5538,10 @@ Other programs: {others}</source>
 <message>
 <source>only {memory} of the GPU is free</source>
 <translation>GPU 仅剩 {memory}</translation>
+</message>
+<message>
+<source>{draft} cannot guess for {model}: its vocabulary is another.</source>
+<translation>{draft} 无法为 {model} 猜测：词表不同。</translation>
 </message>
 <message>
 <source>{gpu}: the attention of {some} of {layers} layers on the GPU, {memory}</source>
@@ -5554,6 +5574,18 @@ Other programs: {others}</source>
 <message>
 <source>{memory} of memory is missing.</source>
 <translation>缺少 {memory} 内存。</translation>
+</message>
+<message>
+<source>{model} computes one token at a time here, so that guesses would not help.</source>
+<translation>{model} 在这里逐个计算 token，猜测没有帮助。</translation>
+</message>
+<message>
+<source>{model} failed while it guessed.</source>
+<translation>{model} 在猜测时出错。</translation>
+</message>
+<message>
+<source>{model} takes {memory} of RAM, and {free} are free.</source>
+<translation>{model} 需要 {memory} 内存，可用 {free}。</translation>
 </message>
 <message>
 <source>{share}% of the active neurons on the GPU</source>
@@ -7690,6 +7722,14 @@ Other programs: {others}</source>
 <translation>搜索聊天</translation>
 </message>
 <message>
+<source>Close Hearth and lose what is not saved?</source>
+<translation>关闭 Hearth 并丢失未保存的内容？</translation>
+</message>
+<message>
+<source>Keep open</source>
+<translation>不关闭</translation>
+</message>
+<message>
 <source>A setting has a value that this model does not allow.</source>
 <translation>某项设置的值不适用于此模型。</translation>
 </message>
@@ -7840,6 +7880,10 @@ Other programs: {others}</source>
 <message>
 <source>The disk is full</source>
 <translation>磁盘已满</translation>
+</message>
+<message>
+<source>The disk is full, so they last only until Hearth is closed.</source>
+<translation>磁盘已满，因此这些设置只保留到关闭 Hearth 为止。</translation>
 </message>
 <message>
 <source>The disk is full.</source>

@@ -87,7 +87,7 @@ class Drafting:
             self._end(error.message if isinstance(error, EngineError) else "It could not be loaded.")
             return None
         if draft.has_failed:
-            self._end(f"{draft.model.name} failed.")
+            self._end(f"{draft.model.name} failed while it guessed.")
         elif self._wanted == "auto" and draft.gain is not None and draft.gain < LEAST_GAIN:
             self._end(f"Answers were no faster with {draft.model.name}.")
         elif draft.follow(tokens, cancelled):

@@ -166,6 +166,8 @@ class _Constrained:
         self._seen, self._blank = len(prompt), 0
         self._text, self._reply, self._begins = tokenizer.raw_stream(), ReplySplitter(), ""
         self._reply.append(tokenizer.opened_thought(prompt))
+        if (header := tokenizer.answer_header) and tokenizer.decode(prompt[-12:], skip_special=False).endswith(header):
+            self._begins = header
         self._matcher = grammar.begin() if grammar.covers_thoughts else None  # None until the answer begins
         self._undecided: list[int] = []  # tokens that may begin a thought or the answer
         self._next, self._known = list[int](), -1  # the forced tokens after a history of this length
@@ -179,7 +181,7 @@ class _Constrained:
             if self._is_free(token):
                 return token
             self._matcher = self._grammar.begin()
-            if self._grammar.begins_freely:
+            if self._grammar.begins_freely and not self._tokenizer.answer_header:
                 self._matcher.try_consume_tokens(self._undecided)
         computed, self._computed = self._computed, None
         most = self._grammar.most(self._matcher) if computed is None else computed.result()

@@ -32,6 +32,7 @@ class Budget:
         self._deadline = time.thread_time() + seconds
         self._written = 0
         self._made_bytes = 0
+        self._own: dict[int, list[Any]] = {}  # by id(); kept, so that no other list gets the same
 
     @property
     def most_items(self) -> int:
@@ -77,6 +78,14 @@ class Budget:
                     f"The model's chat template makes values of more than {_MADE_LIMIT_BYTES >> 20} MiB in all."
                 )
         return value
+
+    def own(self, value: list[Any]) -> None:
+        """Note a list that the template wrote, which it may change."""
+        self._own[id(value)] = value
+
+    def owns(self, value: list[Any]) -> bool:
+        """Return whether the template wrote this list."""
+        return id(value) in self._own
 
     def watched(self, items: Iterator[_T]) -> Iterator[_T]:
         """Yield the items, with a checkpoint at each."""

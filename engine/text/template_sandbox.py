@@ -47,6 +47,8 @@ _SEARCHES = frozenset({
     "count", "find", "index", "lstrip", "partition", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip",
     "split", "strip", "trim",
 })  # fmt: skip
+# Methods that change a list, as Kimi K2's template does with its own ones. Values of the caller stay as they are.
+_CHANGES = ("append", "pop")
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 # fmt: off
 _FILTERS = (
@@ -115,7 +117,7 @@ class _Checkpoints(NodeTransformer):
 
     def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return _call("weighed", [node], node.lineno)
+        return _call("owned", [node], node.lineno)
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -193,6 +195,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.budget.weigh(value)
         return self.budget.made(value)
 
+    def owned(self, value: list[Any]) -> list[Any]:
+        self.budget.own(self.weighed(value))
+        return value
+
     def sliced(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         self.budget.tick()
         return self.budget.made(value[start:stop:step])
@@ -211,6 +217,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     # ------------------------------------------------------------------ Jinja's hooks
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, list) and attr in _CHANGES:
+            return self.budget.owns(obj)
         if not super().is_safe_attribute(obj, attr, value):
             return False
         return next((attr in names for kind, names in _METHODS.items() if isinstance(obj, kind)), True)

@@ -31,3 +31,24 @@ class TextStream:
             self._strip_first_space = False
             data = data.removeprefix(b" ")
         return self._decoder.decode(data, final)
+
+
+# Kimi K3's format: a thought, the answer and calls of tools are sections of one message, with tags of special tokens.
+KIMI_MARKS = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
+KIMI_HEADER = "<|open|>response<|sep|>"
+_DROPPED = (KIMI_HEADER, "<|close|>response<|sep|>", "<|close|>message<|sep|>")
+
+
+class KimiStream(TextStream):
+    """A TextStream that omits the tags of the answer and of the message. bytes_of: KIMI_MARKS have their texts."""
+
+    _held = ""  # text that may be the beginning of a tag
+
+    def _decode(self, data: bytes, final: bool) -> str:
+        text = self._held + super()._decode(data, final)
+        for tag in _DROPPED:
+            text = text.replace(tag, "")
+        start = text.rfind("<|")
+        is_open = not final and start >= 0 and any(tag.startswith(text[start:]) for tag in _DROPPED)
+        text, self._held = (text[:start], text[start:]) if is_open else (text, "")
+        return text

@@ -15,6 +15,8 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("<reasoning>", "</reasoning>"),
     ("<seed:think>", "</seed:think>"),
     ("<mm:think>", "</mm:think>"),
+    ("<think:opensource>", "</think:opensource>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
     ("[think]", "[/think]"),
     ("◁think▷", "◁/think▷"),
     ("<|start_thinking|>", "<|end_thinking|>"),

@@ -24,6 +24,7 @@ from engine.text.chat_templates import ModelKind, choose_template, kind_of
 from engine.text.gguf_vocabulary import read_gguf
 from engine.text.harmony import HarmonyStream, speaks_harmony
 from engine.text.older_vocabularies import read_pair, read_sentencepiece
+from engine.text.text_stream import KIMI_HEADER, KIMI_MARKS, KimiStream
 from engine.text.text_stream import TextStream as TextStream
 from engine.text.thinking import Thinking, Way, thinking_of, with_words
 from engine.text.thoughts import MARK_TOKENS, ReplySplitter, opened_thought
@@ -35,6 +36,8 @@ _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth
 _THOUGHT_MARK_TOKENS = 12  # more than any of those takes
 _JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows nothing
 _CONTENTS = ("content", "reasoning_content", "thinking")  # the texts of a message
+# Functionary 3.2's template ends prompts with the first mark; the model names a tool or "all", and a text follows.
+_RECIPIENT, _TO_ALL = ">>>", "all\n"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 # Texts of so many characters, of which the last ones are kept with their tokens: 49,000 tokens take 0.2 s.
@@ -95,8 +98,10 @@ class Tokenizer:
         self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._special_by_text = {token.content: (i, token) for i, token in self._special.items()}
         self._speaks_harmony = speaks_harmony(self._special_by_text)
+        self._speaks_kimi = self._special_by_text.keys() >= {*KIMI_MARKS}
         # Special tokens that stay in an answer's text, because they tell a thought from the answer.
-        self._shown = frozenset(i for i, token in self._special.items() if token.content.lower() in MARK_TOKENS)
+        marks = MARK_TOKENS.union(KIMI_MARKS[:3]) if self._speaks_kimi else MARK_TOKENS
+        self._shown = frozenset(i for i, token in self._special.items() if token.content.lower() in marks)
         self._vocabulary = vocabulary
         self.template: ChatTemplate | None = None
         self.template_reason = ""
@@ -227,7 +232,14 @@ class Tokenizer:
                 raise InvalidRequestError(f"A message's role is {turn.get('role')!r}; it must be a word like 'user'.")
         turns = with_words(turns, way.words)
         given = None if tools is None else _mapped(list(tools), _without_surrogates)
-        return self._encode_turns(turns, way.variables, given) + self.encode(way.ending, special=True)
+        ids = self._encode_turns(turns, way.variables, given) + self.encode(way.ending, special=True)
+        if not self._names_recipients or ids[-len(mark := self.encode(_RECIPIENT)) :] != mark:
+            return ids
+        return ids + self.encode(_TO_ALL) if tools is None else ids[: -len(mark)]
+
+    @property
+    def _names_recipients(self) -> bool:
+        return self.template is not None and f"{_RECIPIENT}all" in self.template.source
 
     def _encode_turns(self, turns: list[dict[str, Any]], variables: Mapping[str, Any], tools: Any) -> list[int]:
         """Return the ids of what the template makes of checked messages and these variables; see `encode_chat`."""
@@ -278,6 +290,7 @@ class Tokenizer:
             pieces = harmony.continued(said)
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]
             return prompt + list(itertools.chain.from_iterable(tokens))
+        prompt += self.encode(_RECIPIENT + _TO_ALL) if tools is not None and self._names_recipients else []
         return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
 
     def opened_thought(self, prompt: Sequence[int]) -> str:
@@ -290,7 +303,7 @@ class Tokenizer:
     @property
     def answer_header(self) -> str:
         """The text of the tokens after which the answer begins, in formats that have a header for it; else ""."""
-        return harmony.ANSWER_HEADER if self._speaks_harmony else ""
+        return harmony.ANSWER_HEADER if self._speaks_harmony else KIMI_HEADER if self._speaks_kimi else ""
 
     def end_of_thought(self, mark: str, begins_answer: bool = True) -> list[int]:
         """Return the tokens that end a thought and begin the answer. mark: that ends it, in lower case. begins_answer:
@@ -299,7 +312,7 @@ class Tokenizer:
         if self._speaks_harmony:
             return self.encode(harmony.ANSWER_BEGINS if begins_answer else harmony.MESSAGE_BEGINS, special=True)
         spelt = next((text for text in self._special_by_text if text.lower() == mark), mark)
-        return self.encode(f"\n{spelt}\n\n", special=True)
+        return self.encode("\n" + spelt + (self.answer_header or "\n\n"), special=True)
 
     def _fakes(self, texts: Iterable[str]) -> dict[int, str]:
         """Return an unused private character for each character of special tokens, except white space (templates trim
@@ -456,6 +469,8 @@ class Tokenizer:
         strips = self._strips_first_space and begins
         if is_harmony:
             return HarmonyStream(visible, self._mark_of, strips, shows_calls=harmony.CALL_HEADER in shown)
+        if skip_special and self._speaks_kimi:
+            return KimiStream(visible, strips)
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=strips)
 
     def _mark_of(self, token_id: int) -> str:

@@ -31,6 +31,7 @@ _MOST_GROWTH = 64  # of a text, by a file's replacements before splitting
 TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
     "<｜end▁of▁sentence｜>", "<|EOT|>", "<EOT>", "<end_of_utterance>", "<|return|>", "<|call|>",
+    "<|end_of_msg|>",
 )  # fmt: skip
 _MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>|<｜[^｜<>\s]{1,60}｜>")
 

@@ -88,14 +88,23 @@ def read_value(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) ->
 
 
 def _is_of(value: Any, kinds: set[Any]) -> bool:
+    kind = kind_of(value)
+    return kind in kinds or (kind == "number" and isinstance(value, int) and "integer" in kinds)
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a value as JSON schema names it, with "number" for integers."""
     if isinstance(value, bool):
-        kind = {"boolean"}
-    elif isinstance(value, int | float):
-        kind = {"number", "integer"} if isinstance(value, int) else {"number"}
-    else:
-        names: dict[type, str] = {str: "string", list: "array", dict: "object"}
-        kind = {names.get(type(value), "null")}
-    return not kind.isdisjoint(kinds)
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def spelt(value: Any) -> str:
+    """Return the value of an argument as formats with a text for each argument write it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

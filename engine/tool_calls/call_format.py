@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.text.harmony import CALL_HEADER, MESSAGE
+from engine.tool_calls.arguments import kind_of, spelt
 from engine.tool_calls.marked_arguments import write_pairs
+from engine.tool_calls.nested_arguments import write_tags
 
-_PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|KEY|VALUE|IS_TEXT)")
+_PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|INDEX|KEY|VALUE|IS_TEXT|TYPE)")
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,19 @@ class Call:
 class CallFormat:
     """How a model writes calls.
 
-    call: the text of one call, with $NAME, $ARGUMENTS, and in some formats $ID or $NUMBER (from 0) in it. White space
-    in it may vary. begin, between, end: texts around the calls of one answer. parameter: the text of one argument with
-    $KEY and $VALUE, and maybe $IS_TEXT (true or false), for formats that write each argument by itself and texts
-    without quotes; "": $ARGUMENTS is one JSON object. mark: the text with which a call begins. only_first: it counts
-    only at the beginning of an answer. before: a special token that may precede the mark. is_single: an answer has at
-    most one call. rendered: what chat templates may write in place of `call`, if it differs. text_mark: the mark around
-    each text in $ARGUMENTS, which are then written as in engine/tool_calls/marked_arguments.py, within braces of
-    `call`. assign: the text between a key and its value, for formats that write $ARGUMENTS like keyword arguments of
-    Python; each value is then JSON. given_id: the id that chat templates may expect for a call, in place of one of 9
-    letters and digits.
+    call: the text of one call, with $NAME, $ARGUMENTS, and maybe $ID, $NUMBER (from 0) or $INDEX (from 1) in it. White
+    space in it may vary. begin, between, end: texts around the calls of one answer. parameter: the text of one argument
+    with $KEY and $VALUE, and maybe $IS_TEXT (true or false) or $TYPE (of JSON, see kind_of), for formats that write
+    each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON object. mark: the text with which a
+    call begins. only_first: it counts only at the beginning of an answer. is_named: it counts only with a tool's name
+    after it. before: a special token that may precede the mark, or if is_named, a text before the answer. closing,
+    final: special texts that may end the text before the calls, and the answer. is_single: an answer has at most one
+    call. rendered: what chat templates may write in place of `call`, if it differs. text_mark: the mark around each
+    text in $ARGUMENTS, which are then written as in engine/tool_calls/marked_arguments.py, within braces of `call`.
+    assign: the text between a key and its value, for formats that write $ARGUMENTS like keyword arguments of Python;
+    each value is then JSON. tag_mark: the text before each tag of $ARGUMENTS that are written as in
+    engine/tool_calls/nested_arguments.py. given_id: the id that chat templates may expect for a call, in place of one
+    of 9 letters and digits. hint: a text in the source of templates that describe tools and render no calls.
     """
 
     name: str
@@ -51,17 +56,23 @@ class CallFormat:
     end: str = ""
     parameter: str = ""
     before: str = ""
+    closing: str = ""
+    final: str = ""
     only_first: bool = False
+    is_named: bool = False
     is_single: bool = False
     rendered: tuple[str, ...] = ()
     text_mark: str = ""
     assign: str = ""
+    tag_mark: str = ""
     given_id: str = ""
+    hint: str = ""
 
     @property
     def texts(self) -> str:
         """All texts of the format. Special tokens in them must stay in an answer's text."""
-        texts = (self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark, self.text_mark)
+        texts = [self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark, self.text_mark]
+        texts += [self.closing, self.final, self.tag_mark]
         return "\n".join(texts)
 
     @property
@@ -105,24 +116,26 @@ class CallFormat:
     def _written(self, text: str, call: Call, number: int) -> str:
         if self.parameter:
             each = (
-                {"KEY": key, "VALUE": spelt(value), "IS_TEXT": json.dumps(isinstance(value, str))}
+                {
+                    "KEY": key,
+                    "VALUE": spelt(value),
+                    "IS_TEXT": json.dumps(isinstance(value, str)),
+                    "TYPE": kind_of(value),
+                }
                 for key, value in call.arguments.items()
             )
             arguments = "".join(_filled(self.parameter, values) for values in each)
         elif self.assign:
             pairs = (f"{k}{self.assign}{json.dumps(value, ensure_ascii=False)}" for k, value in call.arguments.items())
             arguments = ", ".join(pairs)
+        elif self.tag_mark:
+            arguments = write_tags(call.arguments, self.tag_mark)
         elif self.text_mark:
             arguments = write_pairs(call.arguments, self.text_mark)
         else:
             arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-        values = {"NAME": call.name, "ARGUMENTS": arguments, "ID": call.id, "NUMBER": str(number)}
-        return _filled(text, values)
-
-
-def spelt(value: Any) -> str:
-    """Return the value of an argument as formats with a text for each argument write it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        values = {"NAME": call.name, "ARGUMENTS": arguments, "ID": call.id}
+        return _filled(text, {**values, "NUMBER": str(number), "INDEX": str(number + 1)})
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -131,6 +144,8 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 _JSON_CALL = '{"name": "$NAME", "arguments": $ARGUMENTS}'
 _DSML = "｜DSML｜"
+_TAG = "]<]minimax[>["
+_HY = ":opensource"
 _DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
 
 # The format of models whose chat template knows no tools; many others use it as well.
@@ -163,10 +178,20 @@ FORMATS: tuple[CallFormat, ...] = (
         parameter="<arg_key>$KEY</arg_key>\n<arg_value>$VALUE</arg_value>\n",
     ),
     CallFormat(
+        "hunyuan-3", f"<tool_call{_HY}>$NAME<tool_sep{_HY}>\n$ARGUMENTS</tool_call{_HY}>", f"<tool_calls{_HY}>",
+        begin=f"<tool_calls{_HY}>\n", between="\n", end=f"\n</tool_calls{_HY}>",
+        parameter=f"<arg_key{_HY}>$KEY</arg_key{_HY}>\n<arg_value{_HY}>$VALUE</arg_value{_HY}>\n",
+    ),
+    CallFormat(
+        "minimax-m3", f'{_TAG}<invoke name="$NAME">$ARGUMENTS{_TAG}</invoke>', f"{_TAG}<tool_call>",
+        begin=f"{_TAG}<tool_call>\n", between="\n", end=f"\n{_TAG}</tool_call>", tag_mark=_TAG,
+    ),
+    CallFormat(
         "minicpm", '<function name="$NAME">$ARGUMENTS</function>', "<function name=", between="\n",
         parameter='<param name="$KEY">$VALUE</param>',
     ),
     CallFormat("functionary", "<function=$NAME>$ARGUMENTS</function>", "<function="),
+    CallFormat("functionary-3.2", ">>>$NAME\n$ARGUMENTS", ">>>", before=">>>all\n", is_named=True),
     CallFormat("mistral", "[TOOL_CALLS]$NAME[ARGS]$ARGUMENTS", "[TOOL_CALLS]"),
     CallFormat("mistral-id", "[TOOL_CALLS]$NAME[CALL_ID]$ID[ARGS]$ARGUMENTS", "[TOOL_CALLS]"),
     CallFormat("mistral-list", _JSON_CALL, "[TOOL_CALLS]", begin="[TOOL_CALLS][", between=", ", end="]"),
@@ -183,13 +208,25 @@ FORMATS: tuple[CallFormat, ...] = (
     ),
     CallFormat(
         "lfm2", "$NAME($ARGUMENTS)", "<|tool_call_start|>",
-        begin="<|tool_call_start|>[", between=", ", end="]<|tool_call_end|>", assign="=",
+        begin="<|tool_call_start|>[", between=", ", end="]<|tool_call_end|>", assign="=", hint="of tools: ",
+    ),
+    CallFormat("granite-3", _JSON_CALL, "<|tool_call|>", begin="<|tool_call|>[", between=", ", end="]",
+               hint="<|tool_call|>"),
+    CallFormat(
+        "gigachat-3", f"<|message_sep|>\n\nfunction call<|role_sep|>\n{_JSON_CALL}",
+        "<|message_sep|>\n\nfunction call<|role_sep|>", is_single=True,
     ),
     CallFormat("gigachat", f"<|function_call|>{_JSON_CALL}", "<|function_call|>", is_single=True),
     CallFormat(
         "kimi", "<|tool_call_begin|>functions.$NAME:$NUMBER<|tool_call_argument_begin|>$ARGUMENTS<|tool_call_end|>",
         "<|tool_calls_section_begin|>", begin="<|tool_calls_section_begin|>", end="<|tool_calls_section_end|>",
         given_id="functions.$NAME:$NUMBER",
+    ),
+    CallFormat(
+        "kimi-k3", '<|open|>call tool="$NAME" index="$INDEX"<|sep|>$ARGUMENTS<|close|>call<|sep|>',
+        "<|open|>tools<|sep|>", begin="<|open|>tools<|sep|>", end="<|close|>tools<|sep|>",
+        parameter='<|open|>argument key="$KEY" type="$TYPE"<|sep|>$VALUE<|close|>argument<|sep|>',
+        closing="<|close|>response<|sep|>", final="<|close|>message<|sep|>",
     ),
     CallFormat(
         "deepseek", f"{_DEEPSEEK_CALL}function<｜tool▁sep｜>$NAME\n```json\n$ARGUMENTS\n```<｜tool▁call▁end｜>",
@@ -199,10 +236,13 @@ FORMATS: tuple[CallFormat, ...] = (
         "deepseek-3.1", f"{_DEEPSEEK_CALL}$NAME<｜tool▁sep｜>$ARGUMENTS<｜tool▁call▁end｜>",
         "<｜tool▁calls▁begin｜>", begin="<｜tool▁calls▁begin｜>", end="<｜tool▁calls▁end｜>",
     ),
-    CallFormat(
-        "deepseek-3.2", f'<{_DSML}invoke name="$NAME">\n$ARGUMENTS</{_DSML}invoke>', f"<{_DSML}function_calls>",
-        begin=f"<{_DSML}function_calls>\n", between="\n", end=f"\n</{_DSML}function_calls>",
-        parameter=f'<{_DSML}parameter name="$KEY" string="$IS_TEXT">$VALUE</{_DSML}parameter>\n',
+    *(
+        CallFormat(
+            name, f'<{_DSML}invoke name="$NAME">\n$ARGUMENTS</{_DSML}invoke>', f"<{_DSML}{tag}>",
+            begin=f"<{_DSML}{tag}>\n", between="\n", end=f"\n</{_DSML}{tag}>",
+            parameter=f'<{_DSML}parameter name="$KEY" string="$IS_TEXT">$VALUE</{_DSML}parameter>\n',
+        )
+        for name, tag in (("deepseek-3.2", "function_calls"), ("deepseek-4", "tool_calls"))
     ),
     CallFormat(
         "solar", "<|tool_call:begin|>$ID<|tool_call:name|>$NAME<|tool_call:args|>$ARGUMENTS<|tool_call:end|>",

@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.text import harmony
-from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of, with_definitions
+from engine.tool_calls.arguments import Alternative, alternatives_of, kind_of, parameters_of, with_definitions
 from engine.tool_calls.call_format import HARMONY, CallFormat
 from engine.tool_calls.marked_arguments import MarkedGrammar, with_commas
+from engine.tool_calls.nested_arguments import NestedGrammar
 from engine.tool_calls.tool import Tool, ToolUse
 
 _ANY = "/(?s:.*)/"
-_PLACES: Mapping[str, str] = {"$ID": "/[A-Za-z0-9]{9}/", "$NUMBER": "/[0-9]{1,3}/"}
-_PARTS = re.compile(r"(\$ID|\$NUMBER|(?<!\w)\s+|\s+(?!\w))")
+_PLACES: Mapping[str, str] = {"$ID": "/[A-Za-z0-9]{9}/", "$NUMBER": "/[0-9]{1,3}/", "$INDEX": "/[0-9]{1,3}/"}
+_PARTS = re.compile(r"(\$ID|\$NUMBER|\$INDEX|(?<!\w)\s+|\s+(?!\w))")
 # In a pattern: escapes, and what would end it in the grammar.
 _ESCAPED_OR_END = re.compile(r"\\.|[/\n\r]", re.DOTALL)
 _SPELT = {"/": r"\x2f", "\\/": r"\x2f", "\n": r"\n", "\\\n": r"\n", "\r": r"\r", "\\\r": r"\r"}
@@ -57,26 +59,35 @@ class CallGrammar:
         rules = [f"answer: {self._answer}"] if self._answer is not None else []
         head = one.begin + one.head
         assert head.startswith(one.mark), "the mark begins a call"
-        mark, is_special = self._lark(one.mark), one.mark in self._specials
+        mark = self._lark(one.mark)
+        is_special = mark.startswith("<[")
         before = f"<[{self._specials[one.before]}]>? " if one.before in self._specials else ""
+        closing, final = (f" ({self._lark(text)})?" if text else "" for text in (one.closing, one.final))
+        several = f" ({self._lark(one.between + one.head)} tool)*" if tools and self._use.is_parallel else ""
+        opening = f"({self._lark(one.before)})? " if one.is_named else ""
         if tools:
-            several = f" ({self._lark(one.between + one.head)} tool)*" if self._use.is_parallel else ""
             rest = f"{self._lark(head[len(one.mark) :])} tool{'' if one.is_single else several} {self._lark(one.end)}"
-            rules += [f"calls: {rest}", "tool: " + " | ".join(f"tool_{i}" for i in range(len(tools)))]
+            rules += [f"calls: {rest}{final}", "tool: " + " | ".join(f"tool_{i}" for i in range(len(tools)))]
             for i, tool in enumerate(tools):
                 middle = f"{_quoted(tool.name)} {self._lark(one.middle)}"
                 rules += [f"tool_{i}: {middle} arguments_{i} {self._lark(one.tail)}", *self._arguments(i, tool)]
-        calls = f"{before}{mark} calls"
+        calls = f"{closing} {before}{mark} calls"
+        ended = f" ({self._lark(one.closing)}{final})?" if closing else ""
         if self._use.choice == "required":
             start = calls
         elif self._answer is not None:
-            start = f"answer | {calls}" if tools else "answer"
+            start = f"{opening}answer{ended}" + (f" | {calls}" if tools else "")
         elif is_special:
-            start = f"TEXT? ({calls})?" if tools else "TEXT"
+            start = f"TEXT?{ended}" + (f" | TEXT? {calls}" if tools else "")
             rules += [f"TEXT: {_ANY}"]
         elif one.only_first:
             start = f"TEXT | {before}open calls" if tools else "TEXT"
             rules += [f"TEXT: {_ANY} & ~/{_regex(one.mark)}(?s:.*)/", f"open[lazy]: /{_regex(one.mark)}/"]
+        elif one.is_named:
+            marks = {tool.name: _regex(f"{one.head}{tool.name}{one.middle}") for tool in self._use.tools}
+            start = " | ".join(["TEXT", *(f"open_{i} arguments_{i}{several}" for i in range(len(tools)))])
+            rules += [f"TEXT: {_ANY} & ~/(?s:.*)(?:{'|'.join(marks.values())})(?s:.*)/"]
+            rules += [f"open_{i}[lazy]: /(?s:.*){marks[tool.name]}/" for i, tool in enumerate(tools)]
         else:
             start = "TEXT | open calls" if tools else "TEXT"
             rules += [f"TEXT: {_ANY} & ~/(?s:.*){_regex(one.mark)}(?s:.*)/"]
@@ -111,6 +122,10 @@ class CallGrammar:
 
     def _arguments(self, i: int, tool: Tool) -> list[str]:
         """Return the rules for the arguments of a tool, of which the first is called arguments_i."""
+        if mark := self._format.tag_mark:
+            text = partial(self._marked, end=f"{mark}</", opens=False)
+            nested = NestedGrammar(str(i), tool.parameters, mark, text, self._json, lark=self._lark)
+            return nested.rules(f"arguments_{i}")
         if self._format.text_mark:
             grammar = MarkedGrammar(str(i), tool.parameters, self._format.text_mark, self._marked, self._json)
             return grammar.rules(f"arguments_{i}")
@@ -129,7 +144,7 @@ class CallGrammar:
             for k, one in enumerate(alternatives_of(schema, tool.parameters)):
                 rules += self._value(f"{name}_{k}", one, close)
                 is_text = one.is_text or (one.is_literal and isinstance(one.literal, str))
-                opened = between.replace("$IS_TEXT", json.dumps(is_text))
+                opened = between.replace("$IS_TEXT", json.dumps(is_text)).replace("$TYPE", _type_of(one))
                 values.append(f"{_exact(opened, self._lark)} value_{name}_{k}")
             opening = f"{self._lark(before)} {_quoted(key)}"
             rules.append(f"parameter_{name}: {opening} ({' | '.join(values)}) {rest}")
@@ -147,27 +162,26 @@ class CallGrammar:
     def _value(self, name: str, one: Alternative, close: str) -> list[str]:
         if one.is_literal:
             text = one.literal if isinstance(one.literal, str) else json.dumps(one.literal)
-            return [f"value_{name}: {_quoted(text + close)}"]
+            return [f"value_{name}: {self._exactly(text + close)}"]
         if one.is_text:
-            text, is_any = _text_pattern(one.schema)
-            body = f"TEXT_{name}: {text}" + ("" if is_any else f" & ~/(?s:.*){_regex(close)}(?s:.*)/")
-            return [f"value_{name}[lazy]: TEXT_{name} {_quoted(close)}", body]
-        return [f"value_{name}: json_{name} {_quoted(close)}", self._json(f"json_{name}", one.schema)]
+            return self._marked(f"value_{name}", one.schema, close, opens=False)
+        return [f"value_{name}: json_{name} {self._exactly(close)}", self._json(f"json_{name}", one.schema)]
 
-    def _marked(self, name: str, schema: Mapping[str, Any]) -> list[str]:
-        """Return the rules for a text between marks."""
-        mark, is_special = self._lark(self._format.text_mark), self._format.text_mark in self._specials
+    def _marked(self, name: str, schema: Mapping[str, Any], end: str = "", opens: bool = True) -> list[str]:
+        """Return the rules for a text with a mark after it, and before it if it opens the text."""
+        own = end or self._format.text_mark
+        mark = self._lark(own)
+        opening = mark if opens else ""
         if "const" in schema:
-            return [f"{name}: {mark} {_quoted(schema['const'])} {mark}"]
+            return [f"{name}: {opening} {_quoted(schema['const'])} {mark}"]
         text, is_any = _text_pattern(schema)
         terminal = f"TEXT_{name.upper()}"
-        if is_special:
+        if mark.startswith("<["):
             may_be_empty = not schema.get("minLength") and "pattern" not in schema
-            return [f"{name}: {mark} {terminal}{'?' if may_be_empty else ''} {mark}", f"{terminal}: {text}"]
-        close = _regex(self._format.text_mark)
-        body = f"{terminal}: {text}" + ("" if is_any else f" & ~/(?s:.*){close}(?s:.*)/")
-        ended = f"{name}_ended[lazy]: {terminal} {_quoted(self._format.text_mark)}"
-        return [f"{name}: {mark} {name}_ended", ended, body]
+            return [f"{name}: {opening} {terminal}{'?' if may_be_empty else ''} {mark}", f"{terminal}: {text}"]
+        body = f"{terminal}: {text}" + ("" if is_any else f" & ~/(?s:.*){_regex(own)}(?s:.*)/")
+        ended = f"{name}_ended[lazy]: {terminal} {_quoted(own)}"
+        return [f"{name}: {opening} {name}_ended", ended, body]
 
     def _json(self, name: str, schema: Mapping[str, Any]) -> str:
         return f"{name}: %json {json.dumps({**schema, 'x-guidance': self._style})}"
@@ -184,9 +198,19 @@ class CallGrammar:
                 found += self._literal(part)
         return " ".join(found)
 
+    def _exactly(self, text: str) -> str:
+        return " ".join(self._literal(text))
+
     def _literal(self, text: str) -> list[str]:
         parts = self._special.split(text) if self._special else [text]
         return [f"<[{self._specials[part]}]>" if part in self._specials else _quoted(part) for part in parts if part]
+
+
+def _type_of(one: Alternative) -> str:
+    if one.is_literal or one.is_text:
+        return kind_of(one.literal if one.is_literal else "")
+    kind = one.schema.get("type") or ("array" if "items" in one.schema else "object")
+    return "number" if kind == "integer" else str(kind)
 
 
 def _exact(text: str, lark: Any) -> str:

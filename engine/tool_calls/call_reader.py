@@ -14,10 +14,14 @@ from typing import Any
 from engine.tool_calls.arguments import parameters_of, read_value
 from engine.tool_calls.call_format import CallFormat
 from engine.tool_calls.marked_arguments import read_pairs
+from engine.tool_calls.nested_arguments import read_tag
 from engine.tool_calls.tool import Tool
 
-_PARTS = re.compile(r"(\$ID|\$NUMBER|\$IS_TEXT|\s+)")
-_PLACES = {"$ID": r"[A-Za-z0-9]{9}", "$NUMBER": r"\d{1,3}", "$IS_TEXT": "(?P<is_text>true|false)"}
+_PARTS = re.compile(r"(\$ID|\$NUMBER|\$INDEX|\$IS_TEXT|\$TYPE|\s+)")
+_PLACES = {
+    "$ID": r"[A-Za-z0-9]{9}", "$NUMBER": r"\d{1,3}", "$INDEX": r"\d{1,3}", "$IS_TEXT": "(?P<kind>true|false)",
+    "$TYPE": "(?P<kind>[a-z]+)",
+}  # fmt: skip
 _ID_CHARS = string.ascii_letters + string.digits
 
 
@@ -53,6 +57,9 @@ class CallReader:
         self._format = call_format
         self._schemas = {tool.name: tool.parameters for tool in tools}
         name, middle = r"(?P<name>[\w-]+)(?=[^\w-])", _pattern(call_format.middle)
+        names = list(self._schemas) if call_format.is_named else []
+        self._marks = [f"{call_format.head}{one}{call_format.middle}" for one in names] or [call_format.mark]
+        self._marks += [call_format.before] if call_format.before else []
         self._first = re.compile(_pattern(call_format.begin + call_format.head) + name + middle)
         self._next = re.compile(_pattern(call_format.between + call_format.head) + name + middle)
         self._tail = re.compile(_pattern(call_format.tail))
@@ -79,14 +86,13 @@ class CallReader:
     def finish(self) -> list[Part]:
         """End the answer. Return the text that was held back because it could have been the mark of a call."""
         held, self._held = self._held, ""
-        return [TextPart(held)] if held and self._step == self._read_text else []
+        is_call = self._format.is_named and held.startswith(self._format.mark)  # cut off within its mark
+        return [TextPart(held)] if held and self._step == self._read_text and not is_call else []
 
     # Each step returns what it read, and maybe sets the next one; None: it needs more text.
 
     def _read_text(self) -> list[Part] | None:
-        marks = [self._format.mark]
-        if self._format.before:
-            marks.append(self._format.before)
+        marks = self._marks
         places = [(at, mark) for mark in marks if (at := self._held.find(mark)) >= 0]
         if places and (not self._format.only_first or (min(places)[0] == 0 and not self._has_text)):
             at, mark = min(places)
@@ -125,6 +131,8 @@ class CallReader:
         self._step = self._read_json
         if self._format.parameter:
             self._step = self._read_parameter
+        elif self._format.tag_mark:
+            self._step = self._read_tagged
         elif self._format.text_mark:
             self._step = self._read_marked
         elif self._format.assign:
@@ -154,15 +162,14 @@ class CallReader:
         if re.match(r"\s*" + self._tail.pattern, self._held) is None:
             return None
         self._held = self._held.lstrip()
-        self._step = self._read_tail
-        return [ArgumentsPart("}" if self._n_arguments else "{}")]
+        return self._end_arguments()
 
     def _value(self, opening: re.Match[str], given: str) -> Any:
         """Return the value of an argument that its format or its schema tells."""
-        is_text = opening.groupdict().get("is_text")
-        if is_text is not None:
+        kind = opening.groupdict().get("kind")
+        if kind is not None:
             with suppress(ValueError, RecursionError):
-                return given if is_text == "true" else json.loads(given)
+                return given if kind in ("true", "string") else json.loads(given)
             return given
         schema = self._schemas.get(self._name, {})
         known, _ = parameters_of(schema)
@@ -173,10 +180,22 @@ class CallReader:
         self._n_arguments += 1
         return ArgumentsPart(f"{before}{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}")
 
+    def _read_tagged(self) -> list[Part] | None:
+        if self._tail.match(self._held) is not None:
+            return self._end_arguments()
+        found = read_tag(self._held, self._format.tag_mark, self._schemas.get(self._name, {}))
+        if found is None:
+            return None
+        self._held = self._held[found[2] :]
+        return [self._argument(*found[:2])]
+
+    def _end_arguments(self) -> list[Part]:
+        self._step = self._read_tail
+        return [ArgumentsPart("}" if self._n_arguments else "{}")]
+
     def _read_assigned(self) -> list[Part] | None:
         if self._tail.match(self._held) is not None:
-            self._step = self._read_tail
-            return [ArgumentsPart("}" if self._n_arguments else "{}")]
+            return self._end_arguments()
         key, assign, rest = self._held.removeprefix(", ").partition(self._format.assign)
         try:
             value, end = json.JSONDecoder().raw_decode(rest)

@@ -48,7 +48,8 @@ _IDS = re.compile(r',"id":"\w+"')
 class CallStyle:
     """How a template takes tools.
 
-    renders: whether it renders calls and results; if not, they are given as plain texts. describes: whether it renders
+    renders: whether it renders results, and calls too; if not, they are given as plain texts. writes_calls: whether it
+    renders calls; if not, they are in the text of a message. describes: whether it renders
     the tools. text_arguments: whether it takes the arguments of a call as JSON text. no_content: whether a message with
     calls and no text must have the content None. takes_text: whether it renders both text and calls of a message; if
     not, they become two messages. takes_system: whether it takes a system message. gives_ids: whether it writes the id
@@ -57,6 +58,7 @@ class CallStyle:
 
     format: CallFormat
     renders: bool = False
+    writes_calls: bool = True
     describes: bool = False
     text_arguments: bool = False
     no_content: bool = False
@@ -95,7 +97,10 @@ class CallStyle:
         kept = {key: message[key] for key in ("role", "content")}
         if reasoning := message.get("reasoning"):
             kept["reasoning_content"] = reasoning
-        if calls := message.get("calls"):
+        calls = message.get("calls")
+        if calls and not self.writes_calls:
+            kept["content"] += self.format.write(calls)
+        elif calls:
             kept["tool_calls"] = [self._rendered_call(call, ids[call.id]) for call in calls]
             if not kept["content"]:
                 kept["content"] = None if self.no_content else ""
@@ -135,7 +140,7 @@ def call_style(template: ChatTemplate) -> CallStyle:
         _rendered(template, [{"role": "user", "content": _QUESTION}])  # compiles it, which is not timed
         for text_arguments in (False, True):
             for no_content in (False, True):
-                style = CallStyle(HERMES, True, True, text_arguments, no_content)
+                style = CallStyle(HERMES, True, True, True, text_arguments, no_content)
                 rendered = _probed(template, style)
                 found = None if rendered is None else _recognised(*rendered)
                 if found is None and rendered is not None and _SAMPLE.id in rendered[1]:
@@ -153,6 +158,11 @@ def call_style(template: ChatTemplate) -> CallStyle:
                     return replace(
                         style, format=found, describes=describes, takes_text=takes_text, takes_system=takes_system
                     )
+        for one in (one for one in FORMATS if one.hint and one.hint in template.source):
+            style = CallStyle(one, renders=True, describes=True, writes_calls=False)
+            rendered = _probed(template, style)
+            if rendered is not None and _ABOUT in rendered[0] and _recognised(*rendered) is one:
+                return style
         return CallStyle(HERMES, takes_system=_takes_system(template))
     except _SlowTemplateError:
         return CallStyle(HERMES)
@@ -188,9 +198,9 @@ def _probed(template: ChatTemplate, style: CallStyle, said: str = "") -> tuple[s
 
 def _timed(template: ChatTemplate, messages: Sequence[Message], tools: Any = None) -> str | None:
     """Return the prompt; None if the template fails. Raises: _SlowTemplateError."""
-    began = time.perf_counter()
+    began = time.thread_time()
     text = _rendered(template, messages, tools)
-    if time.perf_counter() - began > _LONGEST_PROBE_S:
+    if time.thread_time() - began > _LONGEST_PROBE_S:
         raise _SlowTemplateError
     return text
 

@@ -146,27 +146,28 @@ class MarkedGrammar:
 
     def _alternative(self, name: str, one: Alternative) -> list[str]:
         if one.is_literal:
-            return [*self._literal(name, one.literal)]
+            is_text = isinstance(one.literal, str)
+            return (self._text if is_text else self._scalar)(name, {"const": one.literal})
         if one.is_text:
             return self._text(name, one.schema)
         schema = resolved(one.schema, self._root)
         kind = schema.get("type") or ("object" if "properties" in schema else "array" if "items" in schema else None)
         if kind == "object" and schema.get("properties"):
             known, required = parameters_of(schema)
-            return [f'{name}: "{{" {name}_pairs "}}"', *self._pairs(f"{name}_pairs", known, required)]
+            return [self._object(name, f"{name}_pairs"), *self._pairs(f"{name}_pairs", known, required)]
         if kind == "array" and isinstance(schema.get("items"), dict):
             return [self._array(name, schema)]
         if kind in ("object", "array", None):
             self._has_any = True
             own = {"object": f"object_{self._prefix}", "array": f"array_{self._prefix}"}
             return [f"{name}: {own.get(str(kind), f'any_{self._prefix}')}"]
-        return [self._json(name, {word: schema[word] for word in schema.keys() - _DEFINITIONS})]
+        return self._scalar(name, {word: schema[word] for word in schema.keys() - _DEFINITIONS})
 
-    def _literal(self, name: str, value: Any) -> Iterable[str]:
-        if isinstance(value, str):
-            yield from self._text(name, {"const": value})
-        else:
-            yield f"{name}: {json.dumps(_written(value, self._mark), ensure_ascii=False)}"
+    def _scalar(self, name: str, schema: Mapping[str, Any]) -> list[str]:
+        return [self._json(name, schema)]
+
+    def _object(self, name: str, pairs: str) -> str:
+        return f'{name}: "{{" {pairs} "}}"'
 
     def _array(self, name: str, schema: Mapping[str, Any]) -> str:
         item, least, most = self._rule(schema["items"]), schema.get("minItems", 0), schema.get("maxItems")

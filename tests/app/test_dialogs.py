@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from pytestqt.qtbot import QtBot
 from app.settings import AppSettings, Bounds, described
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog, Page
-from app.ui.settings.setting_groups import Group
+from app.ui.settings.setting_groups import Group, LinkRow
 from app.ui.settings.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
 from app.ui.settings.settings_dialog import SettingsDialog
+from app.ui.widgets import tab_order
 from app.ui.widgets.controls import Label
 from engine import __version__
 from engine.assets import asset_root
@@ -172,6 +174,32 @@ def test_rows_are_at_least_58_high_and_cut_no_word(
 
     qtbot.waitUntil(lambda: not cut())
     assert all(row.height() >= theme.px(58) for row in dialog.rows.values())
+
+
+def test_tab_follows_what_one_sees_also_through_late_groups(dialog: SettingsDialog) -> None:
+    dialog.add_tools()
+    dialog.add_row("Answers", late := LinkRow("Personas", ""), late.is_found_by)
+    QApplication.processEvents()
+    tops: list[int] = []
+    dialog.search.setFocus()
+    for _ in range(len(tab_order.stops(dialog)) - 1):
+        dialog.focusNextChild()
+        focus = dialog.focusWidget()
+        tops.append(focus.mapTo(dialog._column_host, focus.rect().center()).y())
+    assert late in tab_order.stops(dialog)
+    assert all(after > before - 30 for before, after in pairwise(tops)), "never upwards, but within a row"
+
+
+def test_a_theme_is_applied_while_what_is_out_of_view_is_hidden(dialog: SettingsDialog, qapp: QApplication) -> None:
+    bar, groups = dialog.area.verticalScrollBar(), [group for group in dialog._groups.values() if group.isVisible()]
+    bar.setValue(bar.maximum() // 2)
+    at, shown = bar.value(), []
+    look = theme.current().changing.connect(lambda: shown.extend(group.isVisible() for group in groups))
+    theme.apply(qapp, "dark", 1.0)
+    theme.current().changing.disconnect(look)
+    assert 0 < sum(shown) < len(groups) == len(shown)
+    assert all(group.isVisible() for group in groups)
+    assert bar.value() == at
 
 
 def test_what_only_developers_need_is_folded_at_the_end_and_found_all_the_same(dialog: SettingsDialog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -221,10 +222,28 @@ def test_a_full_disk_is_said_and_nothing_is_lost(arrive: Arrive, monkeypatch: py
     assert person.ask("while full").text == "while full "
     person.wait(person.page.banner.isVisible)
     assert len(person.stored()) == 2
+    said = person.page.banner.accessibleName()
+    with monkeypatch.context() as patch:
+        patch.setattr("app.settings.os.fsync", no_space)
+        person.window.preferences.set(theme="dark")
+        person.wait(lambda: person.hearth.reads.waiting() == [])
+        person.qtbot.wait(20)
+    assert person.page.banner.accessibleName() == said, "chats that are not saved matter more than settings"
+    assert not person.window.close(), "Hearth asks before words are lost"
+    QApplication.activeModalWidget().reject()
+    person.press(Qt.Key.Key_Q, CTRL)
+    QApplication.activeModalWidget().reject()
+    assert person.window.isVisible()
     monkeypatch.setattr(Store, "append", real)
     person.page.remedy.emit("retry-save")
     person.wait(lambda: not person.page.banner.isVisible())
     assert person.saved() == person.shown
+    person.wait(lambda: load_settings(person.places.settings_file)[0].theme == "dark")
+    assert person.window.close()
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_model_that_is_missing_is_said_with_a_remedy(arrive: Arrive) -> None:

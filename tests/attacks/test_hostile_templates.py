@@ -189,6 +189,9 @@ ATTACKS = {
     "extends": "{% extends '/etc/passwd' %}",
     "environment": "{{ self._TemplateReference__context.environment }}",
     "mutation": "{{ messages.append(messages) }}",
+    "a list in itself": "{% set a = [1] %}{% set _ = a.append(a) %}{{ a }}",
+    "lists that double": "{% set a = [1] %}" + "{% set b = [] %}{% set _ = b.append(a) or b.append(a) %}{% set a = b %}"
+    * 40 + "{{ a }}",
     "mutation by map": "{{ [messages] | map('append', 1) | list }}",
     "huge source": "a" * (SOURCE_LIMIT_CHARS + 1),
     "source that compiles long": "{{a}}" * (SOURCE_LIMIT_CHARS // 5 - 10) + "{{ raise_exception('end') }}",

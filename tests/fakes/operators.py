@@ -62,6 +62,10 @@ class FakeOperators(ABC):
         """What lies at an address of the GPU, [count]; a view."""
         return self.bytes_at(address, count * np.dtype(dtype).itemsize).view(dtype)
 
+    def rows(self, address: int, n: int, width: int) -> F32:
+        """What lies there, [n, width]; a view."""
+        return self.array(address, n * width).reshape(n, width)
+
     # ------------------------------------------------------------ products
 
     def unpack_rows(
@@ -152,7 +156,7 @@ class FakeOperators(ABC):
         def step() -> None:
             values, n_parts = self.array(h, block.n_slots), self.down_parts(block)
             rows = np.where((values != 0)[:, None], self._values(block.down_t) * values[:, None], 0)
-            out = self.array(parts, n_parts * block.down_t.n_cols).reshape(n_parts, -1)
+            out = self.rows(parts, n_parts, block.down_t.n_cols)
             for i in range(n_parts):
                 out[i] = rows[i::n_parts].sum(axis=0, dtype=np.float32)
 
@@ -199,12 +203,12 @@ class FakeOperators(ABC):
             if experts.gate is not None:
                 given = [(experts.gate, experts.gate_bias, first), (experts.up, experts.up_bias, up)]
             for matrix, bias, to in given:
-                out = self.array(to, choice.n_used * experts.width).reshape(choice.n_used, -1)
+                out = self.rows(to, choice.n_used, experts.width)
                 found = self._product(matrix, x, bias).reshape(experts.n_slots, -1)
                 for row, slot in zip(out, self.array(choice.slots, choice.n_used, np.int32), strict=True):
                     row[:] = found[slot] if slot >= 0 else 0
             if weighed:
-                gates = self.array(first, choice.n_used * experts.width).reshape(choice.n_used, -1)
+                gates = self.rows(first, choice.n_used, experts.width)
                 gates *= self.array(choice.weights, choice.n_used)[:, None]
 
         self.do("expert_products", step)
@@ -232,7 +236,7 @@ class FakeOperators(ABC):
                 else:
                     out[k, 0] = weights[k] * (down.reshape(slots, d, width)[slot] @ values[k])
                 if experts.down_bias:
-                    out[k, 0] += weights[k] * self.array(experts.down_bias, slots * d).reshape(slots, d)[slot]
+                    out[k, 0] += weights[k] * self.rows(experts.down_bias, slots, d)[slot]
 
         self.do("expert_down", step)
 
@@ -245,7 +249,7 @@ class FakeOperators(ABC):
         def step() -> None:
             x = self.array(stream, n)
             if parts and n_parts:
-                x += self.array(parts, n_parts * n).reshape(n_parts, n).sum(axis=0, dtype=np.float32)
+                x += self.rows(parts, n_parts, n).sum(axis=0, dtype=np.float32)
             for other in others:
                 x += self.array(other, n)
             x *= np.float32(factor)
@@ -266,8 +270,8 @@ class FakeOperators(ABC):
 
     def norm_rows(self, x: int, n_rows: int, n: int, norm: GpuNorm, added: int) -> None:
         def step() -> None:
-            rows = self.array(x, n_rows * n).reshape(n_rows, n)
-            rows[:] = self._normed(rows, norm) + self.array(added, n_rows * n).reshape(n_rows, n)
+            rows = self.rows(x, n_rows, n)
+            rows[:] = self._normed(rows, norm) + self.rows(added, n_rows, n)
 
         self.do("norm_rows", step)
 
@@ -277,7 +281,7 @@ class FakeOperators(ABC):
     def angles(self, state: int, frequencies: int, scale: float, n: int, to: int) -> None:
         def step() -> None:
             turned = int(self.array(state, 1, np.int32)[0]) * self.array(frequencies, n, np.float64)
-            out = self.array(to, 2 * n).reshape(n, 2)
+            out = self.rows(to, n, 2)
             out[:, 0] = np.cos(turned).astype(np.float32) * np.float32(scale)
             out[:, 1] = np.sin(turned).astype(np.float32) * np.float32(scale)
 
@@ -288,7 +292,7 @@ class FakeOperators(ABC):
             position = int(self.array(state, 1, np.int32)[0])
             assert 0 <= position < kv.capacity
             n_kv, d = kv.n_kv_heads if heads.stored else 0, kv.head_dim
-            q, k, v = np.split(self.array(qkv, (heads.n + 2 * n_kv) * d).reshape(-1, d), [heads.n, heads.n + n_kv])
+            q, k, v = np.split(self.rows(qkv, heads.n + 2 * n_kv, d), [heads.n, heads.n + n_kv])
             if heads.v_is_k:
                 k, v = k.copy(), k
             if heads.v_norm is not None:
@@ -346,8 +350,7 @@ class FakeOperators(ABC):
             values, predicted = self._streams(x, x.values), self._streams(x, x.predicted)
             found = self._mixed(x, scores, shares, x.n) + np.float32(1)
             values[:] = predicted + found.T[:, :, None] * (values[0] - predicted[0])
-            out = self.array(scaled.values, x.n_tokens * x.width).reshape(x.n_tokens, x.width)
-            out[:] = values[0] * self.array(scale, x.width)
+            self.rows(scaled.values, x.n_tokens, x.width)[:] = values[0] * self.array(scale, x.width)
             if scaled.bytes:
                 self._round(scaled)
 
@@ -357,7 +360,7 @@ class FakeOperators(ABC):
     def add_beside(self, x: GpuStreams, added: int) -> None:
         def step() -> None:
             values = self._streams(x, x.values)
-            values[1:] += self.array(added, x.n_tokens * x.width).reshape(x.n_tokens, x.width)
+            values[1:] += self.rows(added, x.n_tokens, x.width)
 
         self.do("add_beside", step)
 
@@ -385,8 +388,7 @@ class FakeOperators(ABC):
         return np.lib.stride_tricks.as_strided(flat, (n, x.n_tokens, x.width), strides)
 
     def _mixed(self, x: GpuStreams, scores: int, weights: int, n: int) -> F32:
-        of_tokens = np.tanh(self.array(scores, x.n_tokens * x.n).reshape(x.n_tokens, x.n))
-        found: F32 = of_tokens @ self.array(weights, n * x.n).reshape(n, x.n).T
+        found: F32 = np.tanh(self.rows(scores, x.n_tokens, x.n)) @ self.rows(weights, n, x.n).T
         return found
 
     # ------------------------------------------------------------ latent attention
@@ -401,10 +403,8 @@ class FakeOperators(ABC):
 
     def place_latents(self, x: GpuLatent, n_tokens: int, kv: GpuKv, start: int, angles: RowAngles) -> None:
         def step() -> None:
-            turns = [
-                self.array(one, n_tokens * angles.n).reshape(n_tokens, -1) for one in (angles.cosines, angles.sines)
-            ]
-            self._latents(x, kv, start, (turns[0], turns[1]), angles)
+            cosines, sines = (self.rows(one, n_tokens, angles.n) for one in (angles.cosines, angles.sines))
+            self._latents(x, kv, start, (cosines, sines), angles)
 
         self.do("place_latents", step)
 
@@ -442,13 +442,10 @@ class FakeOperators(ABC):
             widths = (spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads)
             for s in range(x.n_sequences):
                 inputs = DeltaInput(*(
-                    self.array(at + 4 * s * x.n_each * n, x.n_each * n).reshape(x.n_each, n)
+                    self.rows(at + 4 * s * x.n_each * n, x.n_each, n)
                     for at, n in zip((x.qkv, x.gate, x.alpha, x.beta), widths, strict=True)
                 ))  # fmt: skip
-                ends = [self.array(at + 4 * s * states.step, spec.state_size) for at in (states.first, states.second)]
-                if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
-                    ends.reverse()
-                found = _OPS.gated_delta(inputs, of, spec, ends[0].copy(), ends[1])
+                found = _OPS.gated_delta(inputs, of, spec, *self._ends(states, s, spec.state_size))
                 self.array(to.values + 4 * s * found.size, found.size)[:] = found.reshape(-1)
             if spec.mamba and to.bytes and x.n_each == x.n_sequences == 1:
                 self._put(to, found.reshape(-1))
@@ -463,14 +460,18 @@ class FakeOperators(ABC):
             conv = self.array(w.conv, spec.channels * spec.conv_width)
             for s in range(n_sequences):
                 gate, gate_in, values = self.array(x + 12 * s * n, 3 * n).reshape(n_each, 3, -1).swapaxes(0, 1)
-                ends = [self.array(at + 4 * s * states.step, spec.state_size) for at in (states.first, states.second)]
-                if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
-                    ends.reverse()
                 inputs = ShortConvInput(values, gate_in, gate)
-                found = _OPS.short_conv(inputs, conv, spec, ends[0].copy(), ends[1])
+                found = _OPS.short_conv(inputs, conv, spec, *self._ends(states, s, spec.state_size))
                 self.array(to + 4 * s * n, n)[:] = found.reshape(-1)
 
         self.do("short_conv", step)
+
+    def _ends(self, states: GpuStates, sequence: int, size: int) -> tuple[F32, F32]:
+        """A copy of the state before, and a view of where the one after goes."""
+        first, second = (self.array(at + 4 * sequence * states.step, size) for at in (states.first, states.second))
+        if states.swap and self.array(states.swap + 4 * sequence, 1, np.int32)[0]:
+            first, second = second, first
+        return first.copy(), second
 
     def gated(self, x: GpuVector, gate: int) -> None:
         def step() -> None:
@@ -529,19 +530,13 @@ class FakeOperators(ABC):
             self._round(to)
 
     def _round(self, x: GpuVector) -> None:
-        n_groups = -(-x.n // _GROUP)
-        padded = np.zeros(n_groups * _GROUP, np.float32)
-        padded[: x.n] = self.array(x.values, x.n)
-        groups = padded.reshape(n_groups, _GROUP)
-        top = np.abs(groups).max(axis=1)
-        inverse = np.where(top > 0, np.float32(127) / top, np.float32(0))
-        rounded = np.rint(groups * inverse[:, None]).astype(np.int8)
+        rounded, steps = _rounded(self.array(x.values, x.n))
         all_bytes = self.array(x.bytes, -(-x.n // 64) * 64, np.int8)
         all_bytes[:] = 0
-        all_bytes[: padded.size] = rounded.reshape(-1)
-        scales = self.array(x.scales, 2 * n_groups).reshape(-1, 2)
-        scales[:, 0] = top / np.float32(127)
-        scales[:, 1] = scales[:, 0] * rounded.sum(axis=1, dtype=np.int32)
+        all_bytes[: rounded.size] = rounded.reshape(-1)
+        scales = self.rows(x.scales, len(steps), 2)
+        scales[:, 0] = steps
+        scales[:, 1] = steps * rounded.sum(axis=1, dtype=np.int32)
 
     def _normed(self, x: F32, norm: GpuNorm) -> F32:
         weight = self.array(norm.weight, x.shape[-1]) if norm.weight else np.ones(x.shape[-1], np.float32)
@@ -574,14 +569,8 @@ class FakeOperators(ABC):
         if factors is None:
             numbers[:, position] = values
             return
-        groups = factors.shape[-1]
-        padded = np.zeros((len(values), groups * _GROUP), np.float32)
-        padded[:, : kv.head_dim] = values
-        grouped = padded.reshape(len(values), groups, _GROUP)
-        top = np.abs(grouped).max(axis=-1)
-        steps = np.where(top > 0, np.float32(127) / top, np.float32(0))
-        numbers[:, position] = np.rint(grouped * steps[..., None]).reshape(padded.shape)[:, : kv.head_dim]
-        factors[:, position] = top / np.float32(127)
+        rounded, factors[:, position] = _rounded(values)
+        numbers[:, position] = rounded.reshape(len(values), -1)[:, : kv.head_dim]
 
     def _stored(self, kv: GpuKv, at: int, scales: int, n: int) -> F32:
         numbers, factors = self._kv(kv, at, scales)
@@ -589,6 +578,15 @@ class FakeOperators(ABC):
         if factors is not None:
             found *= factors[:, :n, np.arange(kv.head_dim) // _GROUP].astype(np.float32)
         return np.ascontiguousarray(found.transpose(1, 0, 2))
+
+
+def _rounded(x: F32) -> tuple[NDArray[np.int8], F32]:
+    """x [..., n] in groups of bytes [..., G, 32], and the step of each group, [..., G]."""
+    padded = np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, -x.shape[-1] % _GROUP)])
+    groups = padded.reshape(*x.shape[:-1], -1, _GROUP)
+    top = np.abs(groups).max(axis=-1)
+    inverse = np.where(top > 0, np.float32(127) / top, np.float32(0))
+    return np.rint(groups * inverse[..., None]).astype(np.int8), top / np.float32(127)
 
 
 def _activated(

@@ -20,6 +20,11 @@ KEY = "a-key-for-tests"
 PATIENCE_S = 60.0
 QUESTION = [{"role": "user", "content": "What is the capital of Peru?"}]
 ANSWER = "Lima is the capital of Peru."
+WEATHER = {
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
+    "required": ["city", "days"], "additionalProperties": False,
+}  # fmt: skip
+NOW = {"type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}
 CALLS = [Call("get_weather", {"city": "Lima", "days": 2}), Call("now", {"zone": "utc"})]
 
 
@@ -86,10 +91,10 @@ def is_end(event: protocol.Event, request_id: str) -> bool:
 
 
 class Scripted:
-    """A sampler that prefers the tokens of a text, and after them random ones."""
+    """A sampler that prefers the tokens of a text, and after them random ones. begin: the prompt's length, if known."""
 
-    def __init__(self, tokens: Sequence[int], seed: int = 0) -> None:
-        self._tokens, self._draw, self._begin = list(tokens), np.random.default_rng(seed), -1
+    def __init__(self, tokens: Sequence[int], seed: int = 0, begin: int = -1) -> None:
+        self._tokens, self._draw, self._begin = list(tokens), np.random.default_rng(seed), begin
 
     def __call__(self, logits: np.ndarray, history: Sequence[int]) -> int:
         if self._begin < 0:

@@ -66,11 +66,11 @@ class _Turn:
 def _said(messages: Sequence[Message], answered_id: str) -> list[_Said]:
     turns: list[_Turn] = []
     for message in messages:
-        words = spoken(message.text)
         if message.role is Role.USER:
             words = content_of(message.text, message.attachments)
             turns.append(_Turn(_Said(message.id, {"role": "user", "content": words})))
         elif message.role is Role.ASSISTANT and turns:
+            words = spoken(message.text)
             if message.calls:
                 turns[-1].rounds += _round(message, words)
                 turns[-1].last = None
@@ -97,6 +97,8 @@ def _round(message: Message, words: str) -> list[_Said]:
 
 
 def _unthinking(said: _Said) -> _Said:
+    if "reasoning" not in said.sent:
+        return said
     return replace(said, sent={name: value for name, value in said.sent.items() if name != "reasoning"})
 
 

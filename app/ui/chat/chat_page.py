@@ -140,6 +140,7 @@ class ChatPage(QFrame):
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self._act)
+        self.transcript.files_given.connect(self.composer.attach)
         self.find_bar.sought.connect(self.transcript.text_find.seek)
         self.find_bar.stepped.connect(self.transcript.text_find.step)
         self.find_bar.left.connect(self.close_find)

@@ -27,7 +27,7 @@ class FindField(SearchField):
         super().__init__(parent)
         self.setPlaceholderText(tr("Find in this chat"))
         self.setAccessibleName(tr("Find in this chat"))
-        self._clear.setToolTip(tr("Close  (Esc)"))
+        self._clear.set_name(tr("Close  (Esc)"))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.entered.connect(lambda: self.stepped.emit(1))
 

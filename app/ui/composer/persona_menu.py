@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.chat.answers.personas import NO_PERSONA, Persona
 from app.translation import tr
-from app.ui.look import icons, theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.pick_menu import PickMenu, clear
 from app.ui.widgets.pick_row import INSET as ROW_INSET
 from app.ui.widgets.pick_row import PickRow
 from app.ui.widgets.popover import is_typed
+from app.ui.widgets.search_field import GlassField
 
 WIDTH = 380
 FIELD_FROM = 9  # from this number on, the filter field is always shown
@@ -37,12 +38,7 @@ class PersonaMenu(PickMenu):
         super().__init__(tr("Personas"), window, WIDTH)
         self._personas: Sequence[Persona] = ()
         self._chosen = NO_PERSONA
-        self.field = QLineEdit()
-        self.field.setProperty("kind", "field")
-        self.field.setProperty("glyph", "true")
-        self.field.setPlaceholderText(tr("Type to filter"))
-        self.field.setAccessibleName(tr("Filter personas"))
-        self._icon = self.field.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self.field = GlassField(tr("Type to filter"), tr("Filter personas"))
         self.body.addWidget(self.field)
         self._column = QVBoxLayout()
         self.body.addLayout(self._column)
@@ -125,7 +121,5 @@ class PersonaMenu(PickMenu):
             super().keyPressEvent(event)
 
     def _restyle(self) -> None:
-        self._icon.setIcon(icons.icon("search", "ink3", 16))
-        self.field.setFont(theme.font("row"))
         side = theme.px(ROW_INSET)
         self._nobody.setContentsMargins(side, theme.px(8), side, theme.px(8))

@@ -12,7 +12,6 @@ from PySide6.QtGui import QFontMetrics, QKeyEvent, QMouseEvent, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
-    QLineEdit,
     QListView,
     QStyle,
     QStyledItemDelegate,
@@ -29,6 +28,7 @@ from app.ui.sidebar.chat_model import Index
 from app.ui.widgets.floating import announce
 from app.ui.widgets.marked_line import paint_line
 from app.ui.widgets.popover import Popover, is_typed
+from app.ui.widgets.search_field import GlassField
 
 WIDTH, TOP, INSET = 560, 72, 8
 ROW, HEAD, MOST_ROWS = 34, 28, 11
@@ -209,24 +209,14 @@ class PaletteView(QListView):
             event.ignore()  # the palette closes, or the key goes to its field
 
 
-class PaletteField(QLineEdit):
+class PaletteField(GlassField):
     """The text field of the palette; arrow and page keys go to the list."""
 
     def __init__(self, view: PaletteView, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        name = tr("Find commands, chats, models and settings")
+        super().__init__(tr("Commands, chats, models, settings"), name, parent)
         self._view = view
-        self.setProperty("kind", "field")
-        self.setProperty("glyph", "true")
         self.setProperty("focusRing", False)
-        self.setPlaceholderText(tr("Commands, chats, models, settings"))
-        self.setAccessibleName(tr("Find commands, chats, models and settings"))
-        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def _restyle(self) -> None:
-        self._icon.setIcon(icons.icon("search", "ink3", 16))
-        self.setFont(theme.font("row"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         moves = {Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_PageDown, Qt.Key.Key_PageUp}

@@ -6,37 +6,28 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent
-from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QWidget
+from PySide6.QtWidgets import QSizePolicy, QSpacerItem, QWidget
 
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.translation import tr
-from app.ui.look import icons, theme
+from app.ui.look import theme
 from app.ui.models.model_list import ROW, Entry, ModelList, ModelView, move_of
 from app.ui.widgets.controls import Button, Label, Rule
 from app.ui.widgets.popover import Popover, is_typed
+from app.ui.widgets.search_field import GlassField
 
 INSET, WIDTH, MOST_ROWS = 6, 340, 8
 FIELD_FROM = 4  # from this number on, the filter field is always shown
 
 
-class FilterField(QLineEdit):
+class FilterField(GlassField):
     """The filter field; arrows and Enter go to the list."""
 
     def __init__(self, view: ModelView, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(tr("Type to filter"), tr("Filter models"), parent)
         self._view = view
-        self.setProperty("kind", "field")
-        self.setProperty("glyph", "true")
         self.setProperty("focusRing", False)
-        self.setPlaceholderText(tr("Type to filter"))
-        self.setAccessibleName(tr("Filter models"))
-        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
-        theme.current().changed.connect(self._restyle)
-
-    def _restyle(self) -> None:
-        self._icon.setIcon(icons.icon("search", "ink3", 16))
-        self.setFont(theme.font("row"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key, step = event.key(), move_of(event)

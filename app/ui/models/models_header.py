@@ -24,7 +24,7 @@ class ModelSearch(SearchField):
         super().__init__(parent)
         self.setPlaceholderText(tr("Filter; Enter searches the hub"))
         self.setAccessibleName(tr("Filter models; Enter searches the hub, or opens a repository link"))
-        self._clear.setToolTip(tr("Clear the search  (Esc)"))
+        self._clear.set_name(tr("Clear the search  (Esc)"))
         self._clear.setVisible(False)
         self.textChanged.connect(lambda text: self._clear.setVisible(bool(text)))
         self.left.connect(self.clear)

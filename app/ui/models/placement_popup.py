@@ -33,7 +33,8 @@ GIB = 1 << 30
 NO_BREAK = "\u00a0"
 _DECIMAL = re.compile(rf"(?<![\d.,])\d+\.(\d+)(?=[ {NARROW}](?:GB|MB|tok/s|ms)\b| of \d| von \d)")
 _TOGETHER = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=\babout) (?=\d)")  # no line break here
-# What the engine says of a placement (engine/service/placement_words.py); the window shows it in the user's language.
+# What the engine says of a placement (engine/service/placement_words.py) and why no model guesses
+# (engine/session/drafting.py); the window shows it in the user's language.
 PLACEMENT_FACTS = (
     noted("No GPU is used: all of the model in RAM, {memory}"),
     noted("{gpu}: {share} of the active neurons on the GPU, {memory}"),
@@ -45,6 +46,14 @@ PLACEMENT_FACTS = (
     noted("{gpu}: the output head on the GPU, {memory}"),
     noted("The rest is in RAM: {memory}, which the CPU computes."),
     noted("There is room for a context of {tokens} tokens."),
+    noted("CPU only: no NVIDIA driver is installed."),
+    noted("No model on this PC has the same vocabulary and is small enough."),
+    noted("It could not be loaded."),
+    noted("{model} computes one token at a time here, so that guesses would not help."),
+    noted("{model} failed while it guessed."),
+    noted("Answers were no faster with {model}."),
+    noted("{draft} cannot guess for {model}: its vocabulary is another."),
+    noted("{model} takes {memory} of RAM, and {free} are free."),
     noted("No GPU is used: {memory} in RAM, {disk} of experts on the disk"),
     noted(
         "{memory} of experts are read from the disk when they are chosen: about {part} for a token, and nearly all of "
@@ -241,7 +250,7 @@ class PlacementPopup(Popover):
         self.where.setVisible(held > 0)  # without a GPU, the line above says it
         self._show_reasons(placed.why)
         self._budget.setVisible(placed.total_bytes > 0)
-        self.drafts.show_choices(placed.drafts, placed.draft, placed.guesses, placed.no_guesses)
+        self.drafts.show_choices(placed.drafts, placed.draft, placed.guesses, tidy(placed.no_guesses))
         if not (same and self._moved):
             self._settle()
         self._tell()

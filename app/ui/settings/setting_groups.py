@@ -8,13 +8,14 @@ from pathlib import Path
 
 from PySide6.QtCore import QRectF, Qt, QTimer, QUrl
 from PySide6.QtGui import QColor, QDesktopServices, QFontMetrics, QGuiApplication, QKeyEvent, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.painting import antialiased, block
 from app.ui.settings.setting_rows import ROW_PX
 from app.ui.widgets.controls import COPIED_MS, Button, Label, Rule
+from app.ui.widgets.search_field import GlassField
 
 
 class Group(QFrame):
@@ -192,26 +193,18 @@ class FolderRow(ValueRow):
         self.note.setVisible(not opened)
 
 
-class FindField(QLineEdit):
+class FindField(GlassField):
     """The settings' search field. Esc clears it; a second Esc reaches the dialog."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "field")
-        self.setProperty("glyph", "true")
-        self.setPlaceholderText(tr("Search settings"))
-        self.setAccessibleName(tr("Search settings"))
-        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
+        super().__init__(tr("Search settings"), parent=parent)
 
     def words(self) -> list[str]:
         """Return the search words in lower case; empty for everything."""
         return self.text().casefold().split()
 
     def _restyle(self) -> None:
-        self._icon.setIcon(icons.icon("search", "ink3", 16))
-        self.setFont(theme.font("row"))
+        super()._restyle()
         self.setFixedWidth(theme.px(220))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.servers.local_server import LocalServer
 from app.settings import AppSettings, described, description_of, worded
@@ -100,6 +100,9 @@ class SettingsDialog(QDialog):
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
         self.search.setFocus()
         focus_ring.install(self)
+        self._set_aside: list[Group] = []  # groups hidden while a theme is applied
+        self._scrolled = 0  # before that
+        theme.current().changing.connect(self._set_groups_aside)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         resize_within_screen(self, theme.px(COLUMN_PX) + 2 * theme.px(24) + theme.px(12), theme.px(680))
@@ -210,6 +213,19 @@ class SettingsDialog(QDialog):
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.search.selectAll()
 
+    def _set_groups_aside(self) -> None:
+        """Hide the groups out of view: a style sheet costs twice as much for a visible widget."""
+        self._scrolled = self.area.verticalScrollBar().value()
+        self._set_aside = [
+            group
+            for group in self._groups.values()
+            if group.isVisible()
+            and group.visibleRegion().isEmpty()
+            and self.focusWidget() not in group.findChildren(QWidget)
+        ]
+        for group in self._set_aside:
+            group.hide()
+
     def _restyle(self) -> None:
         self._column_host.setMaximumWidth(theme.px(COLUMN_PX))
         self._column.setContentsMargins(0, theme.px(20), 0, theme.px(6))
@@ -217,6 +233,12 @@ class SettingsDialog(QDialog):
         self._head.setContentsMargins(0, 0, 0, theme.px(16))
         self.nothing.setContentsMargins(0, theme.px(40), 0, theme.px(40))
         self.setMinimumSize(theme.px(560), theme.px(360))
+        for group in self._set_aside:
+            group.show()
+        if self._set_aside:
+            self._set_aside = []
+            QApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+            self.area.verticalScrollBar().setValue(self._scrolled)
 
     def show_model(self, automatic: Mapping[str, Any], notes: Mapping[str, str]) -> None:
         """Show what None stands for, and the notes, for the loaded model."""
@@ -249,6 +271,9 @@ class SettingsDialog(QDialog):
         for row in self.rows.values():
             if isinstance(row, TextRow):
                 row.flush()
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # groups and rows are added in another order
 
     def done(self, result: int) -> None:
         self._flush()

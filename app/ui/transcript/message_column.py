@@ -65,6 +65,7 @@ class MessageColumn(QWidget):
         self.views: list[MessageView] = []  # of messages[first : last], oldest first
         self.first = 0
         self.versions: dict[str, tuple[int, int]] = {}  # number and count of versions, for messages with several
+        self._edits: dict[str, tuple[str, str]] = {}  # unfinished edits of views that are gone: parent, text; by id
         self._tool_words = ToolWords()
         self.text_width = theme.px(720)
         policy = QSizePolicy.Policy
@@ -234,6 +235,8 @@ class MessageColumn(QWidget):
         view.set_width(self.text_width)
         if message.id in self.versions:
             view.set_versions(*self.versions[message.id])
+        if isinstance(view, OwnMessage) and message.id in self._edits:
+            view.edit(self._edits[message.id][1])
         if isinstance(view, AnswerView):
             view.set_tool_words(self._tool_words)
             view.set_model(self.new_model(index))
@@ -292,8 +295,18 @@ class MessageColumn(QWidget):
             self._discard([self.views.pop(index - self.first)])
         self.fit_room()
 
+    def drop_sent_edits(self) -> None:
+        """Forget the edits that were sent: a message of the branch has their text."""
+        if self._edits:
+            sent = {(message.parent, message.text.strip()) for message in self.messages}
+            self._edits = {key: (at, text) for key, (at, text) in self._edits.items() if (at, text.strip()) not in sent}
+
     def _discard(self, views: list[MessageView], at_once: bool = False) -> None:
         for view in views:
+            if isinstance(view, OwnMessage):
+                self._edits.pop(view.message.id, None)
+                if view.edited_text:
+                    self._edits[view.message.id] = view.message.parent, view.edited_text
             self._column.removeWidget(view)
             view.hide()
             view.deleteLater()

@@ -47,6 +47,7 @@ class MessageView(QWidget):
     acted = Signal(object)
     grown = Signal()
     edit_opened = Signal(QWidget)  # the editor
+    files_given = Signal(list)  # paths that were dropped on the editor or pasted there
     text_selected = Signal()  # in a text with a selection of its own
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:

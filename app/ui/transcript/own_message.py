@@ -213,20 +213,31 @@ class OwnMessage(MessageView):
 
     # ------------------------------------------------------------------ editing
 
+    @property
+    def edited_text(self) -> str:
+        """The text in the editor if it differs from the message, else ""."""
+        text = self._editor.field.text() if self._editor is not None else ""
+        return "" if text == self.message.text else text
+
     def start_editing(self) -> None:
-        """Replace the bubble by an editor."""
-        if self._editor is not None:
-            return
-        editor = self._editor = MessageEditor(self.message.text)
+        """Replace the bubble by an editor, and focus it."""
+        if self._editor is None:
+            editor = self.edit(self.message.text)
+            self.edit_opened.emit(editor)
+            editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def edit(self, text: str) -> MessageEditor:
+        """Replace the bubble by an editor of that text."""
+        editor = self._editor = MessageEditor(text)
         editor.set_server(sent_to(self))
+        editor.field.files_given.connect(self.files_given)
         editor.field.send_requested.connect(self._send)
         editor.send.clicked.connect(self._send)
         editor.cancel.clicked.connect(self.stop_editing)
         self._show_bubble(False)
         self.column.addWidget(editor, 0, Qt.AlignmentFlag.AlignTrailing)
         self._fit_editor()
-        self.edit_opened.emit(editor)
-        editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
+        return editor
 
     def stop_editing(self) -> None:
         """Close the editor and keep the message."""

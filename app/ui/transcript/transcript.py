@@ -43,6 +43,7 @@ class Transcript(QScrollArea):
     link_activated = Signal(str)
     source_asked = Signal(object)
     acted = Signal(object)
+    files_given = Signal(list)  # paths that were dropped on an editor or pasted there
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -133,6 +134,7 @@ class Transcript(QScrollArea):
             place = column.views[same - column.first].y() - self.verticalScrollBar().value()
         column.drop_below(max(column.last - max(same, column.first), 0))
         column.messages = list(messages)
+        column.drop_sent_edits()
         self._anchor = None
         if not keep or same < column.first or (not column.views and same):
             column.start_at(0)
@@ -287,6 +289,7 @@ class Transcript(QScrollArea):
         view.source_asked.connect(self.source_asked)
         view.looked_for.connect(self._look_for)
         view.edit_opened.connect(self._hold_editor)
+        view.files_given.connect(self.files_given)
         view.acted.connect(self.acted)
         view.text_selected.connect(self.selection.give_way)
         view.grown.connect(lambda: self._show_marks(view))

@@ -1,16 +1,44 @@
-"""A search field with an icon and a cross. The sidebar, the find bar and the Models page use it."""
+"""Fields with a magnifying glass, and one that has a cross too. Both icons grow with the text, which those of
+QLineEdit's actions do not."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent
-from PySide6.QtWidgets import QLineEdit, QWidget
+from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
 from app.translation import tr
 from app.ui.look import icons, theme
+from app.ui.look.painting import antialiased
+from app.ui.widgets.controls import IconButton
+
+GLASS_PX, INSET_PX = 16, 9
 
 
-class SearchField(QLineEdit):
+class GlassField(QLineEdit):
+    """A field that filters or searches. name: its accessible name; None: the placeholder."""
+
+    def __init__(self, placeholder: str, name: str | None = None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "field")
+        self.setProperty("glyph", "true")
+        self.setPlaceholderText(placeholder)
+        self.setAccessibleName(name or placeholder)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self.setFont(theme.font("row"))
+        self.setTextMargins(theme.px(GLASS_PX + 8), 0, 0, 0)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        side = theme.px(GLASS_PX)
+        place = QRectF(theme.px(INSET_PX), (self.height() - side) / 2, side, side)
+        icons.paint(antialiased(self), "search", place, theme.colour("ink3"))
+
+
+class SearchField(GlassField):
     """A search field. left: Esc or the cross. stepped: 1 for Down, -1 for Up. entered:
     Return."""
 
@@ -20,20 +48,20 @@ class SearchField(QLineEdit):
     focus_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "field")
-        self.setProperty("glyph", "true")
-        self.setPlaceholderText(tr("Search chats"))
-        self.setAccessibleName(tr("Search chats"))
-        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
-        self._clear = self.addAction(icons.icon("close", "ink2", 16), QLineEdit.ActionPosition.TrailingPosition)
-        self._clear.setToolTip(tr("Close the search  (Esc)"))
-        self._clear.triggered.connect(lambda _=False: self.left.emit())
-        theme.current().changed.connect(self._restyle)
+        super().__init__(tr("Search chats"), parent=parent)
+        self._clear = IconButton("close", tr("Close the search  (Esc)"))
+        self._clear.glyph_px, self._clear.height_px = GLASS_PX, 30  # inside the border
+        self._clear.setFixedSize(self._clear.sizeHint())
+        self._clear.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._clear.setCursor(Qt.CursorShape.ArrowCursor)
+        self._clear.clicked.connect(lambda _=False: self.left.emit())
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self._clear, 0, Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter)
 
     def _restyle(self) -> None:
-        self._icon.setIcon(icons.icon("search", "ink3", 16))
-        self._clear.setIcon(icons.icon("close", "ink2", 16))
+        super()._restyle()
+        self.setTextMargins(self.textMargins().left(), 0, self.textMargins().left(), 0)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = event.key()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from samples.tiny_model import make_tiny_model
 from test_api_answering import Loop
 
 from engine.config import EngineConfig
-from engine.errors import HostMemoryError
+from engine.errors import DeviceFailedError, HostMemoryError
 from engine.executor.adaptation import Adaptation
 from engine.gpu import loaded_part
 from engine.job import Job
@@ -28,7 +29,7 @@ from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.model.counters import FfnCounters
-from engine.session import generate
+from engine.session import generate, joint
 from engine.session.chat_session import ChatSession
 from engine.session.constraint import Constraint
 from engine.session.grammar import Grammar
@@ -296,12 +297,33 @@ def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.Mo
     def fails(steps: JointSteps, ready: Any) -> None:
         calls[0] += 1
         if calls[0] == 1:
-            raise HostMemoryError("It is used up.")
+            raise DeviceFailedError("It failed.")
         compute(steps, ready)
 
     monkeypatch.setattr(JointSteps, "compute", fails)
     _, ends, _ = answers(Window(load(folder, 2)), PROMPTS[2:5])
-    assert [getattr(end, "code", "") for end in ends] == ["out_of_memory"] * 2 + [""]
+    assert [getattr(end, "code", "") for end in ends] == ["device_failed"] * 2 + [""]
+
+
+@pytest.mark.parametrize("make", [partial(make_tiny_model, max_context=320), make_recurrent_model])
+@pytest.mark.parametrize("error", [HostMemoryError("It is used up."), MemoryError()])
+def test_a_step_without_memory_is_computed_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], make: Any, error: Exception
+) -> None:
+    folder = make(tmp_path / "m")
+    alone = answers(Window(load(folder, 1)), PROMPTS)[0]
+    decode, calls = joint.decode_batch, [0]
+
+    def fails(*given: Any) -> Any:
+        calls[0] += 1
+        logits = None if calls[0] % 3 == 0 else decode(*given)  # before or after the step
+        if calls[0] % 3 < 2:
+            raise error
+        return logits
+
+    monkeypatch.setattr(joint, "decode_batch", fails)
+    assert answers(Window(load(folder, 3)), PROMPTS)[0] == alone
+    assert {0, 3} <= set(sizes)
 
 
 def test_masks_are_computed_while_others_compute(

@@ -101,7 +101,7 @@ def test_tools_calls_and_results_are_read() -> None:
         ),
         ("chat", {"chat_template_kwargs": {"x": 1, "thinking": True}}, ["chat_template_kwargs.x"]),
         ("completion", {"messages": HELLO, "reasoning_effort": "low"}, ["messages", "reasoning_effort"]),
-        ("chat", {}, []),
+        ("chat", {"metadata": {}, "service_tier": "x", "safety_identifier": "x", "prompt_cache_key": "x"}, []),
     ],
 )  # fmt: skip
 def test_unknown_fields_are_ignored_and_named(what: What, values: Any, ignored: list[str]) -> None:
@@ -139,6 +139,7 @@ def test_a_format_of_the_answer_is_a_schema(given: Any, schema: Any) -> None:
         ({"grammar": ""}, None),
         ({"json_schema": {"enum": [1]}}, Constraint("json_schema", {"enum": [1]})),
         ({"guided_regex": "a+"}, Constraint("regex", "a+")),
+        ({"guided_grammar": 'start: "a"'}, Constraint("grammar", 'start: "a"')),
         ({"guided_json": '{"enum": [1]}'}, Constraint("json_schema", {"enum": [1]})),
         ({"structured_outputs": {"choice": ["a", "b"]}}, Constraint("choice", ["a", "b"])),
         ({"structured_outputs": {"json_object": True}}, Constraint("json_schema", {"type": "object"})),

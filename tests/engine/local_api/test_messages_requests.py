@@ -32,6 +32,7 @@ def test_all_fields_are_read() -> None:
         messages=[
             *HELLO,
             {"role": "assistant", "content": [
+                {"type": "redacted_thinking", "data": "x"},
                 {"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "Let me see."}, USE,
             ]},
             {"role": "user", "content": [

@@ -287,14 +287,17 @@ def test_what_one_side_kept_the_other_reads(
     on_cpu = load(tiny, codec)
     on_gpu = machine.load(tiny, kv_cache=codec, context=1024, mode=on_cpu.mode)
     assert (on_cpu.mode, on_gpu.device) == (on_gpu.mode, "cuda")
-    for number, (writer, reader) in enumerate([(on_cpu, on_gpu), (on_gpu, on_cpu), (on_gpu, on_gpu)]):
-        tokens, chat = prompt(seed=20 + number), f"chat {number}"
-        session = prompts.session(writer)
-        ask(session, tokens, chat)
-        prompts.end(session)
-        events = ask(prompts.session(reader), [*tokens, 7], chat)
-        assert events[-1].stats.restored_tokens == LONG
-        assert ids(events) == ids(ask(ChatSession(reader), [*tokens, 7], chat=""))
+    wanted = [ids(ask(ChatSession(model), [*prompt(), 7], chat="")) for model in (on_cpu, on_gpu)]
+    for writer, readers in ((on_cpu, (on_gpu,)), (on_gpu, (on_cpu, on_gpu))):
+        kept = prompts if writer is on_cpu else Prompts(prompts.root.with_name("of_gpu"))
+        session = kept.session(writer)
+        ask(session, prompt())
+        kept.end(session)
+        for reader in readers:
+            events = ask(kept.session(reader), [*prompt(), 7])
+            assert events[-1].stats.restored_tokens == LONG
+            assert ids(events) == wanted[reader is on_gpu]
+    kept.close()
     on_gpu.close()
 
 

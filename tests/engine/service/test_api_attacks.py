@@ -11,6 +11,7 @@ import pytest
 from support.serving import KEY, PATIENCE_S, QUESTION, Serving
 
 from engine.service import protocol
+from engine.text import chat_template
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 
@@ -90,6 +91,7 @@ def test_a_hostile_template_is_refused_and_the_next_request_answered(serving: Se
     def hostile(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], thinking: None) -> list[int]:
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(tokenizer, "template", ChatTemplate(source))
+            changed.setattr(chat_template, "TIME_LIMIT_S", 0.1)
             return plain(tokenizer, messages, thinking)
 
     with pytest.MonkeyPatch.context() as changed:

@@ -133,7 +133,7 @@ def damage_many(port: int, n_requests: int, seed: int) -> None:
 
 
 def test_random_requests_are_answered_or_refused(port: int) -> None:
-    damage_many(port, 150, 0)
+    damage_many(port, 75, 0)
 
 
 @pytest.mark.slow

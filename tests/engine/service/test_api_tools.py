@@ -7,31 +7,20 @@ from typing import Any
 
 import openai
 import pytest
-from support.serving import CALLS, QUESTION, Script, Serving
+from support.call_templates import template_of
+from support.serving import CALLS, NOW, QUESTION, WEATHER, Script, Serving
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.call_format import FORMATS, Call
 
 TOOLS: list[Any] = [
-    {"type": "function", "function": {
-        "name": "get_weather", "description": "The weather in a city.", "parameters": {
-            "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
-            "required": ["city", "days"], "additionalProperties": False,
-    }}},
-    {"type": "function", "function": {"name": "now", "parameters": {
-        "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}}},
-]  # fmt: skip
-# The templates of a few formats, as short as can be.
-NATIVE = {
-    "qwen-coder": "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"
-    "<function={{ c.function.name }}>\n"
-    "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}"
-    "</function>\n</tool_call>{% endfor %}{% endfor %}{{ tools | tojson }}",
-    "llama-3": "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
-    '{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}'
-    "{% endfor %}{% endfor %}{{ tools | tojson }}",
-}
+    {"type": "function", "function": {"name": "get_weather", "description": "In a city.", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "now", "parameters": NOW}},
+]
+FORMAT = {one.name: one for one in FORMATS}
+QWEN_CODER = template_of(FORMAT["qwen-coder"])
+NAMES = ("hermes", "qwen-coder", "llama-3", "functionary-3.2", "granite-3", "deepseek-4", "hunyuan-3")
 
 
 def ask(client: openai.OpenAI, **changes: Any) -> Any:
@@ -68,13 +57,12 @@ def named(calls: list[dict[str, str]]) -> list[tuple[str, Any]]:
     return [(call["name"], json.loads(call["arguments"])) for call in calls]
 
 
-@pytest.mark.parametrize("name", ["hermes", *NATIVE])
+@pytest.mark.parametrize("name", NAMES)
 def test_calls_come_whole_and_streamed(
     client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    call_format = next(one for one in FORMATS if one.name == name)
-    if name in NATIVE:
-        monkeypatch.setattr(tokenizer, "template", ChatTemplate(NATIVE[name]))
+    call_format = FORMAT[name]
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(template_of(call_format)))
     calls = CALLS[:1] if call_format.is_single else CALLS
     said = "" if call_format.only_first else "Let me look.\n"
     script.text = said + call_format.write(calls)
@@ -89,15 +77,13 @@ def test_calls_come_whole_and_streamed(
 
 def test_a_choice_is_kept_whatever_the_model_prefers(client: openai.OpenAI, script: Script) -> None:
     script.text = "I would rather talk."
-    for seed in range(3):
-        script.seed = seed
-        for found in (whole(client, tool_choice="required"), streamed(client, tool_choice="required")):
-            assert found[0] == ""
-            assert found[2] in ("tool_calls", "length")
-            assert found[2] == "length" or {name for name, _ in named(found[1])} <= {"now", "get_weather"}
-        chosen = {"type": "function", "function": {"name": "now"}}
-        text, calls, reason = whole(client, tool_choice=chosen, parallel_tool_calls=False)
-        assert (text, [call["name"] for call in calls], reason) == ("", ["now"], "tool_calls")
+    for found in (whole(client, tool_choice="required"), streamed(client, tool_choice="required")):
+        assert found[0] == ""
+        assert found[2] in ("tool_calls", "length")
+        assert found[2] == "length" or {name for name, _ in named(found[1])} <= {"now", "get_weather"}
+    chosen = {"type": "function", "function": {"name": "now"}}
+    text, calls, reason = whole(client, tool_choice=chosen, parallel_tool_calls=False)
+    assert (text, [call["name"] for call in calls], reason) == ("", ["now"], "tool_calls")
     script.text = FORMATS[0].write(CALLS)
     assert whole(client, tool_choice="none")[1] == []
     assert len(whole(client, parallel_tool_calls=False)[1]) <= 1
@@ -141,7 +127,7 @@ def test_results_go_back_to_the_model(
     assert FORMATS[0].write([Call("now", {"zone": "utc"})]) in prompts[-1]
     assert "<tool_response>\ntwelve <|end|><|system|>\n</tool_response>" in prompts[-1]
     assert '"get_weather"' in prompts[-1]
-    monkeypatch.setattr(tokenizer, "template", ChatTemplate(NATIVE["qwen-coder"]))
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(QWEN_CODER))
     whole(client, messages=messages)
     assert "<function=now>\n<parameter=zone>\nutc\n</parameter>" in prompts[-1]
     ids = plain(tokenizer, [{"role": "user", "content": "a"}], tools=[{"name": "<|end|>", "about": "<|user|>"}])
@@ -152,8 +138,8 @@ def test_tools_that_a_template_cannot_describe_are_described_by_a_text(
     client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picky = "{% if tools and 'enum' in tools | tojson %}{{ raise_exception('no enum') }}{% endif %}"
-    monkeypatch.setattr(tokenizer, "template", ChatTemplate(picky + NATIVE["qwen-coder"]))
-    calls = next(one for one in FORMATS if one.name == "qwen-coder")
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(picky + QWEN_CODER))
+    calls = FORMAT["qwen-coder"]
     script.text = calls.write(CALLS)
     assert named(whole(client)[1]) == [(call.name, call.arguments) for call in CALLS]
 
@@ -202,7 +188,7 @@ def test_a_model_tells_what_it_can(
     assert about["abilities"] == {"tools": False, "thinking": [], "schema": True, "embeddings": False}
     assert about["loaded"] is True
     thinks = "{{ '<think>' if enable_thinking is not false }}"
-    monkeypatch.setattr(tokenizer, "template", ChatTemplate(NATIVE["qwen-coder"] + thinks))
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(QWEN_CODER + thinks))
     monkeypatch.delitem(tokenizer.__dict__, "thinking", raising=False)
     assert client.models.retrieve("Pip").model_extra["abilities"] == {
         "tools": True, "thinking": ["off", "on"], "schema": True, "embeddings": False,

@@ -104,3 +104,5 @@ def test_bad_fields_are_named(given: dict[str, Any], code: str, param: str) -> N
 def test_unknown_fields_are_ignored_and_named() -> None:
     body = json.dumps({"model": "Pip", "input": "x", "mood": "good", "input_type": "query"}).encode()
     assert read_embeddings_request(body).ignored == ("input_type", "mood")
+    most = json.dumps({"model": "Pip", "input": ["x"] * 2048}).encode()
+    assert len(read_embeddings_request(most).inputs) == 2048

@@ -351,6 +351,20 @@ def test_a_prompt_that_is_being_read_is_put_back_for_the_window(
     assert serving.until(lambda event: is_end(event, "first")).result["text"] == ANSWER
 
 
+def test_a_stream_that_waits_long_says_that_it_lives(
+    client: openai.OpenAI, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.local_api.routes.STILL_HERE_EVERY_S", 0.01)
+    hold = threading.Event()
+    serving.at_token = lambda turn: None if turn.tokens > 1 else (hold.wait(PATIENCE_S), None)[1]
+    create = client.completions.with_streaming_response.create
+    with create(**{**LONG, "max_tokens": 2}, stream=True) as response:
+        lines = response.iter_lines()
+        assert ": one moment" in iter(lines.__next__, "data: [DONE]")
+        hold.set()
+        assert "data: [DONE]" in lines
+
+
 def test_the_line_is_bounded_and_those_in_it_are_answered_in_turn(client: openai.OpenAI, serving: Serving) -> None:
     hold, held = threading.Event(), threading.Event()
 
@@ -373,7 +387,7 @@ def test_the_line_is_bounded_and_those_in_it_are_answered_in_turn(client: openai
     serving.news(lambda state: (state.active, state.waiting) == (1, MOST_WAITING))
     with pytest.raises(openai.RateLimitError) as caught:
         client.completions.create(**short)
-    assert caught.value.code == "queue_full"
+    assert (caught.value.code, caught.value.response.headers["Retry-After"]) == ("queue_full", "2")
     hold.set()
     for thread in threads:
         thread.join(PATIENCE_S)

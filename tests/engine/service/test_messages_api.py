@@ -7,19 +7,16 @@ import json
 from typing import Any
 
 import pytest
-from support.serving import ANSWER, CALLS, KEY, PATIENCE_S, QUESTION, Script, Serving
+from support.serving import ANSWER, CALLS, KEY, NOW, PATIENCE_S, QUESTION, WEATHER, Script, Serving
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.call_format import HERMES
 
 TOOLS = [
-    {"name": "get_weather", "description": "The weather.", "cache_control": {"type": "ephemeral"}, "input_schema": {
-        "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
-        "required": ["city", "days"], "additionalProperties": False}},
-    {"name": "now", "input_schema": {
-        "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}},
-]  # fmt: skip
+    {"name": "get_weather", "cache_control": {"type": "ephemeral"}, "input_schema": WEATHER},
+    {"name": "now", "input_schema": NOW},
+]
 
 
 class Port:

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from support.serving import ANSWER, CALLS, Script
+from support.serving import ANSWER, CALLS, NOW, WEATHER, Script
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -15,12 +15,9 @@ from engine.tool_calls.call_format import HERMES
 
 QUESTION = "What is the capital of Peru?"
 TOOLS: list[Any] = [
-    {"type": "function", "name": "get_weather", "strict": True, "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
-        "required": ["city", "days"], "additionalProperties": False}},
-    {"type": "function", "name": "now", "parameters": {
-        "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}},
-]  # fmt: skip
+    {"type": "function", "name": "get_weather", "strict": True, "parameters": WEATHER},
+    {"type": "function", "name": "now", "parameters": NOW},
+]
 
 
 def ask(client: openai.OpenAI, **changes: Any) -> Any:

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from support.serving import CALLS, QUESTION, Script, Serving
+from support.serving import CALLS, NOW, QUESTION, WEATHER, Script, Serving
 
 from engine.service import protocol
 from engine.service.chat_requests import read_messages
@@ -17,12 +17,9 @@ from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.call_format import HERMES
 
 TOOLS: list[dict[str, Any]] = [
-    {"name": "get_weather", "description": "The weather in a city.", "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
-        "required": ["city", "days"], "additionalProperties": False}},
-    {"name": "now", "description": "", "parameters": {
-        "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}},
-]  # fmt: skip
+    {"name": "get_weather", "description": "The weather in a city.", "parameters": WEATHER},
+    {"name": "now", "description": "", "parameters": NOW},
+]
 NAMED = [(call.name, dict(call.arguments)) for call in CALLS]
 _ids = itertools.count()
 

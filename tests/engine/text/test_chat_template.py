@@ -174,7 +174,14 @@ def test_messages_cannot_be_changed_by_the_template() -> None:
         ChatTemplate("{{ messages.append(1) }}").render(messages)
     with pytest.raises(ChatTemplateError, match="forbidden"):
         ChatTemplate("{{ messages[0].update({'role': 'system'}) }}").render(messages)
+    with pytest.raises(ChatTemplateError, match="forbidden"):
+        ChatTemplate("{% set a = [messages] %}{% set _ = a[0].append(1) %}").render(messages)
     assert messages == [{"role": "user", "content": "x"}]
+
+
+def test_a_template_may_change_its_own_lists() -> None:
+    source = "{% set a = [] %}{% for m in messages %}{% set _ = a.append(m.role) %}{% endfor %}{{ a.pop(0) }}{{ a }}"
+    assert ChatTemplate(source).render([{"role": "user"}, {"role": "tool"}]) == "user['tool']"
 
 
 def test_renderings_in_several_threads() -> None:

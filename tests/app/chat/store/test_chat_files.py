@@ -323,13 +323,14 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ['"' + "x" * (2 << 20) + '"', "[" + "1," * (2 << 20) + "1]", '{"' + "x" * (2 << 20) + '": 1}'],
+    ['"' + "x" * (2 << 16) + '"', "[" + "1," * (2 << 16) + "1]", '{"' + "x" * (2 << 16) + '": 1}'],
     ids=["text", "list", "name"],
 )
 def test_large_statistics_are_refused_before_they_are_written_as_json(
     value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """json.dumps keeps the interpreter to itself: a text of 100 MB held up the window for a second."""
+    monkeypatch.setattr(chat_file_check, "LONGEST_PLAIN", 1 << 16)
     monkeypatch.setattr(chat_file_check.json, "dumps", lambda *_, **__: pytest.fail("it was written as JSON"))
     file = (
         '{"format": "hearth-chats", "version": 1, "chats": [{"id": "c", "created_at": 1, "updated_at": 1, "messages": '

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from control_walk import controls, settle
+from patient_bot import PatientBot
 from person import Arrive, Person
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QGuiApplication, QInputMethodEvent, QInputMethodQueryEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QWidget
 
+from app.settings import AppSettings
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.text.text_view import TextView
@@ -24,15 +26,35 @@ pytestmark = pytest.mark.gui
 LEFT = Qt.MouseButton.LeftButton
 
 
+def with_two_chats(person: Person) -> Person:
+    """The window with two chats and an answer each; the second is shown."""
+    person.wait_ready()
+    for text in ("the first chat", "the second chat"):
+        person.window.sidebar.new_chat.emit()
+        person.ask(text)
+    return person
+
+
+@pytest.fixture(scope="module")
+def shared(
+    request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Person]:
+    made = Person(PatientBot(request), tmp_path_factory.mktemp("person"), "in-thread", "fake", AppSettings())
+    yield made
+    made.leave()
+    made.window.deleteLater()
+
+
 @pytest.fixture
-def person(arrive: Arrive) -> Person:
-    """Two chats with an answer each; the second is shown."""
-    out = arrive("in-thread")
-    out.wait_ready()
-    out.ask("the first chat")
-    out.window.sidebar.new_chat.emit()
-    out.ask("the second chat")
-    return out
+def person(shared: Person) -> Person:
+    shared.window.activateWindow()  # which another test's window was in front of
+    for chat in shared.hearth.memory.conversations():
+        shared.hearth.controller.delete(chat.id)
+    shared.wait(lambda: not shared.hearth.memory.conversations())
+    shared.finished.clear()
+    shared.page.composer.set_text("")
+    shared.window.sidebar.panel.close_search()
+    return with_two_chats(shared)
 
 
 def types(text: str) -> None:
@@ -218,8 +240,8 @@ def test_a_letter_goes_to_the_composer_from_every_control(person: Person, reason
     assert tried > 15
 
 
-def test_space_and_return_press_what_the_keyboard_has_reached(person: Person) -> None:
-    pressed: list[str] = []
+def test_space_and_return_press_what_the_keyboard_has_reached(arrive: Arrive) -> None:
+    person, pressed = with_two_chats(arrive("in-thread")), list[str]()
     button = person.page.composer.preset_button
     button.clicked.disconnect()
     button.clicked.connect(lambda: pressed.append("pressed"))

@@ -33,7 +33,9 @@ from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
 from app.units import NARROW
 from engine.gpu import placement_text
+from engine.machine import graphics, hardware
 from engine.service import placement_words
+from engine.session import drafting
 
 pytestmark = pytest.mark.gui
 
@@ -298,16 +300,19 @@ def test_the_line_is_in_the_users_language(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_translated_is_what_the_engine_says() -> None:
-    source = "".join(Path(str(one.__file__)).read_text(encoding="utf-8") for one in (placement_words, placement_text))
+    modules = placement_words, placement_text, hardware, graphics, drafting
+    source = "".join(Path(str(one.__file__)).read_text(encoding="utf-8") for one in modules).lower()
     for fact in PLACEMENT_FACTS:
-        parts = re.split(r"\{\w+\}|of the (?:active )?|[:,] | on the GPU", fact)
+        parts = re.split(r"\{\w+\}|of the (?:active )?|[:,] | on the gpu| of ram|\.$", fact.lower())
         assert all(part.strip() in source for part in parts), fact
 
 
 # ------------------------------------------------------------------ a smaller model that guesses
 
 
-def test_a_smaller_model_can_be_chosen_only_where_there_is_one(popup: PlacementPopup, qtbot: QtBot) -> None:
+def test_a_smaller_model_can_be_chosen_only_where_there_is_one(
+    popup: PlacementPopup, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert popup.drafts.isHidden()
     popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), guesses="Small 0.5B"))
     segments = popup.drafts.segments
@@ -319,7 +324,10 @@ def test_a_smaller_model_can_be_chosen_only_where_there_is_one(popup: PlacementP
         segments.buttons["off"].click()
     assert chosen.args == ["off"]
     assert popup.is_open, "it shows what becomes of the choice"
-    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small", no_guesses="It failed."))
+    monkeypatch.setattr(translation, "_found", lambda text, *_: text.replace("could not be loaded", "failed"))
+    monkeypatch.setattr(translation, "_installed", lambda *_: "")
+    why = "It could not be loaded."
+    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small", no_guesses=why))
     assert segments.value() == "a/small"
     assert "Small 0.5B" not in popup.drafts.effect.words
     assert "It failed." in popup.drafts.effect.words

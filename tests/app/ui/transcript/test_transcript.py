@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, QPoint, Qt
+from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QUrl
 from PySide6.QtWidgets import QAbstractButton, QApplication
 from pytestqt.qtbot import QtBot
 from shown_messages import (
@@ -19,7 +19,7 @@ from shown_messages import (
     wheel,
 )
 
-from app.chat.store.conversation import Message, MessageState
+from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.look import theme
 from app.ui.transcript.message_builder import AT_ONCE, BATCH, NEWEST
 from app.ui.transcript.message_column import text_column
@@ -283,6 +283,39 @@ def test_an_edit_is_as_wide_as_a_bubble_may_be_and_offers_to_send(transcript: Tr
     transcript.resize(500, 600)
     settle(transcript)
     assert editor.width() == own.width()
+
+
+def test_an_open_edit_stays_until_it_is_sent_and_hands_files_on(transcript: Transcript, qtbot: QtBot) -> None:
+    def edit_of(place: int) -> str | None:
+        own = transcript.views[place]
+        assert isinstance(own, OwnMessage)
+        return own._editor.field.text() if own._editor is not None else None
+
+    messages = chat(200)
+    show(transcript, messages)
+    own = transcript.views[-2]
+    assert isinstance(own, OwnMessage)
+    own.start_editing()
+    assert own._editor is not None
+    own._editor.field.set_text("half a sen")
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile("/a.txt")])
+    with qtbot.waitSignal(transcript.files_given):
+        own._editor.field.insertFromMimeData(data)
+    show(transcript, chat(1))
+    assert edit_of(0) is None, "it belongs to another message"
+    show(transcript, messages)
+    assert edit_of(-2) == "half a sen"
+    transcript.show_message(messages[0].id)
+    transcript.jump_to_end()
+    settle(transcript)
+    assert edit_of(-2) == "half a sen"
+
+    sent = Message(Role.USER, "half a sen", parent=messages[-2].parent)
+    transcript.show_branch([*messages[:-2], sent])
+    transcript.show_branch(messages, messages[-2].id)
+    settle(transcript)
+    assert edit_of(-2) is None, "it was sent"
 
 
 @pytest.mark.parametrize("is_writing", [False, True])

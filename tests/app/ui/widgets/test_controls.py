@@ -29,6 +29,7 @@ from app.ui.widgets.controls import (
     Toggle,
 )
 from app.ui.widgets.dialog import Dialog
+from app.ui.widgets.search_field import SearchField
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui
@@ -519,6 +520,25 @@ def test_a_fields_focus_event_reaches_the_ring(page: QFrame, qtbot: QtBot) -> No
     QApplication.sendEvent(button, QFocusEvent(QEvent.Type.FocusOut, Qt.FocusReason.MouseFocusReason))
     field.setFocus(Qt.FocusReason.MouseFocusReason)
     assert ring.target is None
+
+
+def test_the_icons_of_a_search_field_grow_with_the_text(qtbot: QtBot, qapp: QApplication) -> None:
+    field = SearchField()
+    qtbot.addWidget(field)
+    field.setPlaceholderText("")
+    field.resize(300, 60)
+    field.show()
+
+    def widths() -> list[int]:
+        QApplication.processEvents()  # the layout
+        shot = field.grab().toImage()
+        rows, ground = range(shot.height() // 4, 3 * shot.height() // 4), shot.pixel(150, shot.height() // 2)
+        return [sum(any(shot.pixel(x, y) != ground for y in rows) for x in part)
+                for part in (range(4, 140), range(160, 296))]  # fmt: skip
+
+    before = widths()
+    theme.apply(qapp, "light", 1.6)
+    assert all(after >= 1.4 * now > 0 for now, after in zip(before, widths(), strict=True))
 
 
 def test_a_dialog_is_as_high_as_its_sentence_again(qtbot: QtBot) -> None:
