@@ -448,7 +448,7 @@ def results_in(kept: Path) -> dict[str, list[str]]:
 
 
 def record_of(results: dict[str, list[str]], files: Sequence[str]) -> dict[str, Any]:
-    """Return the record of the results of these files. reasons: why more than one test was skipped."""
+    """Return the record of the results of these files. reasons: why five or more tests were skipped."""
     ended = {file for file in files if f"{file}::" in results}
     left = [file for file in files if file not in ended]
     found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": [], "stopped": []}
@@ -465,7 +465,7 @@ def record_of(results: dict[str, list[str]], files: Sequence[str]) -> dict[str, 
         "files": len(ended),
         **{outcome: tests if outcome in ("failed", "stopped") else len(tests) for outcome, tests in found.items()},
         "files_left": Counter(file.removeprefix("tests/").rpartition("/")[0] for file in left),
-        "reasons": {reason: n for reason, n in reasons.most_common() if n > 1},
+        "reasons": {reason: n for reason, n in reasons.most_common() if n >= 5},
     }
 
 
