@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-_PROCESS_TIME, _PROCESS_MEMORY = 0x002, 0x100  # JOB_OBJECT_LIMIT_…
+_PROCESS_TIME, _PROCESS_MEMORY, _KILL_ON_CLOSE = 0x002, 0x100, 0x2000  # JOB_OBJECT_LIMIT_…
 _EXTENDED_LIMITS = 9  # JobObjectExtendedLimitInformation
 _TICKS_PER_S = 10_000_000
 
@@ -60,6 +60,10 @@ class Job:
         self._limits.process_time = int(seconds * _TICKS_PER_S)
         self._set(_PROCESS_TIME)
 
+    def end_together(self) -> None:
+        """Let the system end the processes that this one starts from now on when this one ends."""
+        self._set(_KILL_ON_CLOSE)
+
     def _set(self, flag: int) -> None:
         self._limits.flags |= flag
         size = ctypes.sizeof(self._limits)
@@ -69,6 +73,12 @@ class Job:
 @functools.cache
 def _own_job() -> Job:
     return Job(getattr(ctypes, "windll").kernel32)  # noqa: B009 - other systems' types do not have it
+
+
+def end_children_with_it() -> None:
+    """On Windows, let the system end this process's later children with it, however it ends."""
+    if sys.platform == "win32":
+        _own_job().end_together()
 
 
 def limit_memory(n_bytes: int) -> None:

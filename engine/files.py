@@ -39,6 +39,21 @@ def windows_spelling(path: str) -> str:
     return f"{_PREFIX}UNC\\{plain[2:]}" if plain.startswith("\\\\") else _PREFIX + plain
 
 
+def open_shared(path: Path) -> int:
+    """Return a descriptor that reads a file, does not wait for a pipe, and lets others rename and delete the file.
+
+    Raises: OSError.
+    """
+    if sys.platform != "win32":
+        return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    import _winapi
+    import msvcrt
+
+    read, sharing, existing = 0x8000_0000, 0b111, 3  # GENERIC_READ; read, write and delete; OPEN_EXISTING
+    handle = _winapi.CreateFile(str(path), read, sharing, 0, existing, 0, 0)
+    return msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_BINARY)
+
+
 def replace_file(source: Path, target: Path, windows: bool = sys.platform == "win32") -> None:
     """Rename a file over another. On Windows, a program that reads the target refuses that for a moment: try again.
 

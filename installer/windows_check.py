@@ -1,12 +1,15 @@
 """Try Hearth's code for Windows on Debian, under Wine: the command line, the window and tests.
 
-    .venv/bin/python installer/windows_check.py [--cache FOLDER] [--only STEP] [--program] [TESTS ...]
+    .venv/bin/python installer/windows_check.py [--cache FOLDER] [--only STEP] [--program] [--suite] [TESTS ...]
 
 The first run installs Debian's packages (as root), then fetches Windows' Python and the locked packages into the cache
 folder: 2.5 GB. Every step has one more try, because Wine fails at times. docs/installing.md says what Wine can't show.
 
 --program also freezes the program and runs installer/smoke_test.py on it. Never give that program to anyone: it lacks
 Microsoft's runtime libraries, in whose place Wine has its own.
+
+--suite only runs the tests: files that have no result yet, several in a process, with --json for the record of all
+results. They are kept in suite.json of the cache folder. Files that you name run again.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from packaging.requirements import Requirement
 
@@ -76,6 +80,10 @@ TESTS = (
 Found = TypeVar("Found")
 STEP_WITHIN_S = 600.0
 TEST_FILE_WITHIN_S = 400.0
+FOR_TESTS = {"QT_QPA_PLATFORM": "offscreen", "HEARTH_KERNELS_CACHE": r"C:\kernels"}
+LATE = -999  # instead of an exit code: the process did not end in time
+PYTEST = ("-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--tb=short", "--timeout=150")
+FILES_AT_ONCE = 8  # of the suite in one process, because starting one takes some 5 s
 
 
 class CheckError(Exception):
@@ -121,18 +129,22 @@ class Wine:
 
         Raises: CheckError with the end of the output.
         """
+        text, code = self.outcome(arguments, within_s, **environment)
+        if code:
+            end = f"took over {within_s:.0f} s" if code is LATE else f"ended with {code}"
+            raise CheckError(f"{' '.join(arguments)} {end}:\n{text[-3000:]}")
+        return text
+
+    def outcome(self, arguments: Sequence[str], within_s: float, **environment: str) -> tuple[str, int]:
+        """Run Windows' Python like `run` and return its output and exit code, or LATE for a process that was ended."""
         # A regular file as stdout would keep Python from starting there.
         with self.start(arguments, subprocess.PIPE, **environment) as process:
             try:
-                said, _ = process.communicate(timeout=within_s)
+                said, code = process.communicate(timeout=within_s)[0], process.wait()
             except subprocess.TimeoutExpired as late:
                 os.killpg(process.pid, signal.SIGKILL)
-                end = (late.output or b"").decode("utf-8", "replace")[-3000:]
-                raise CheckError(f"{' '.join(arguments)} took over {within_s:.0f} s:\n{end}") from None
-        text = said.decode("utf-8", "replace").replace("\r\n", "\n")
-        if process.returncode:
-            raise CheckError(f"{' '.join(arguments)} ended with {process.returncode}:\n{text[-3000:]}")
-        return text
+                said, code = late.output or b"", LATE
+        return said.decode("utf-8", "replace").replace("\r\n", "\n"), code
 
     def start(self, arguments: Sequence[str], output: int, **environment: str) -> subprocess.Popen[bytes]:
         """Start Windows' Python in the copy of the sources."""
@@ -256,6 +268,11 @@ def prepare_wine(wine: Wine) -> str:
         if name and (ROOT / name).is_file():
             (wine.sources / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, wine.sources / name)
+    with tempfile.TemporaryDirectory() as place:  # the window shows Hearth's own metadata
+        _pip("wheel", "--no-build-isolation", "--wheel-dir", place, str(ROOT))
+        with zipfile.ZipFile(next(Path(place).glob("*.whl"))) as wheel:
+            metadata = [name for name in wheel.namelist() if ".dist-info/" in name]
+            wheel.extractall(wine.python.parent / "Lib" / "site-packages", metadata)
     return "ucrtbase.dll, icuuc.dll, bcryptprimitives.dll"
 
 
@@ -388,8 +405,7 @@ def processes_left(wine: Wine) -> list[int]:
 
 def check_tests(wine: Wine, file: str) -> str:
     """The tests of a file pass, in a process of their own. Raises: CheckError."""
-    words = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--tb=short", "-rfE", "--timeout=150", file]
-    said = wine.run(words, TEST_FILE_WITHIN_S, QT_QPA_PLATFORM="offscreen", HEARTH_KERNELS_CACHE=r"C:\kernels")
+    said = wine.run([*PYTEST, "-q", "-rfE", file], TEST_FILE_WITHIN_S, **FOR_TESTS)
     summary = re.search(r"^=* ?(\d+ (?:passed|skipped).*?) ?=*$", said, re.M)
     if summary is None:
         raise CheckError(f"the tests did not end:\n{said[-3000:]}")
@@ -405,13 +421,56 @@ def files_of_tests(places: Sequence[str]) -> list[str]:
     return found
 
 
+def run_suite(wine: Wine, files: Sequence[str], kept: Path) -> None:
+    """Run the files of tests that have not ended yet, several in a process; tests/support/results.py keeps the results.
+
+    A test that ends the process or takes over 150 s is stopped, and the rest of its file runs without it.
+    """
+    words = [*PYTEST, "-q", "-p", "support.results", "--continue-on-collection-errors"]
+    environment = FOR_TESTS | {"PYTHONPATH": "tests", "HEARTH_TEST_RESULTS": "Z:" + str(kept).replace("/", "\\")}
+    at_once = FILES_AT_ONCE
+    results = results_in(kept)
+    while left := [file for file in files if f"{file}::" not in results]:
+        said, _ = wine.outcome([*words, *left[:at_once]], 300.0 * at_once, **environment)
+        for process in processes_left(wine):
+            os.kill(process, signal.SIGKILL)
+        known, results = len(results), results_in(kept)
+        print(f"{len(files) - len(left)} of {len(files)} files", said, sep="\n", flush=True)
+        if len(results) == known and at_once == 1:
+            raise CheckError(f"{left[0]} did not start:\n{said[-3000:]}")
+        at_once = FILES_AT_ONCE if len(results) > known else 1
+
+
+def results_in(kept: Path) -> dict[str, list[str]]:
+    """Return the outcome and the reason of each test in the file; its last line counts."""
+    lines = kept.read_text(encoding="utf-8").splitlines()
+    return {test: result for test, *result in map(json.loads, lines)}
+
+
+def record_of(results: dict[str, list[str]], files: Sequence[str]) -> dict[str, Any]:
+    """Return the record of the results of these files. reasons: why five or more tests were skipped."""
+    ended = {file for file in files if f"{file}::" in results}
+    left = [file for file in files if file not in ended]
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": [], "stopped": []}
+    for test, (outcome, _) in results.items():
+        if outcome in found and test.split("::")[0] in ended:
+            found[outcome].append(test)
+    reasons = Counter(results[test][1] for test in found["skipped"])
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "hardware": {"logical_cpus": os.cpu_count(), "system": "Debian 12", "gpu": "none"},
+        "python": WINDOWS["python_full_version"],
+        "command": "installer/windows_check.py --suite --json FILE",
+        "files_in_all": len(files),
+        "files": len(ended),
+        **{outcome: tests if outcome in ("failed", "stopped") else len(tests) for outcome, tests in found.items()},
+        "files_left": Counter(file.removeprefix("tests/").rpartition("/")[0] for file in left),
+        "reasons": {reason: n for reason, n in reasons.most_common() if n >= 5},
+    }
+
+
 def freeze(wine: Wine) -> str:
     """Freeze the program. Raises: CheckError. Cost: 9 minutes on two cores."""
-    with tempfile.TemporaryDirectory() as place:  # the program shows Hearth's own metadata
-        _pip("wheel", "--no-build-isolation", "--wheel-dir", place, str(ROOT))
-        with zipfile.ZipFile(next(Path(place).glob("*.whl"))) as wheel:
-            metadata = [name for name in wheel.namelist() if ".dist-info/" in name]
-            wheel.extractall(wine.python.parent / "Lib" / "site-packages", metadata)
     wine.run(["installer/icons.py", "build/icons"], QT_QPA_PLATFORM="offscreen")
     places = ["--distpath", "build/program", "--workpath", "build/work"]
     wine.run(["-m", "PyInstaller", "--noconfirm", "--log-level", "WARN", *places, "installer/hearth.spec"], 3000)
@@ -458,6 +517,23 @@ PROGRAM = {"freeze": freeze, "smoke test": check_program}
 CHECKS = {"probe": check_probe, "generate": check_generate, "window": check_window}
 
 
+def suite(wine: Wine, places: Sequence[str], record: Path | None) -> int:
+    """Run the files of tests in these places, or all that have not ended yet. Return 0 if no test failed, else 1."""
+    kept, files = wine.cache / "suite.jsonl", files_of_tests(["tests"])
+    kept.touch()
+    known = results_in(kept)
+    if again := tuple(f'["{file}' for file in files_of_tests(places) if f"{file}::" in known):
+        lines = kept.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept.write_text("".join(line for line in lines if not line.startswith(again)), encoding="utf-8")
+    with wine.kept_running():
+        run_suite(wine, files_of_tests(places) or files, kept)
+    seen = {"wine": _output(["wine", "--version"])} | record_of(results_in(kept), files)
+    if record:
+        record.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
+    print(f"{seen['passed']} passed, {seen['skipped']} skipped", *seen["failed"], *seen["stopped"], sep="\n")
+    return 1 if seen["failed"] or seen["stopped"] else 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Return 0 if every step passed, else 1."""
     parser = argparse.ArgumentParser(description="Try Hearth's code for Windows under Wine.")
@@ -465,7 +541,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=[*CHECKS, *PROGRAM, "tests"], help="one check, after the set-up")
     parser.add_argument("--program", action="store_true", help="also freeze the program and try it")
     parser.add_argument("--json", type=Path, help="write what was seen into this file")
-    parser.add_argument("tests", nargs="*", default=list(TESTS), help="files or folders, instead of the usual files")
+    parser.add_argument("--suite", action="store_true", help="only the files of tests that have no result yet")
+    parser.add_argument("tests", nargs="*", help="files or folders, instead of the usual files")
     given = parser.parse_args(argv)
     given.cache.mkdir(parents=True, exist_ok=True)
     wine = Wine(given.cache.resolve())
@@ -474,11 +551,13 @@ def main(argv: list[str] | None = None) -> int:
         steps.append(attempt(name, lambda work=work: work(wine)))  # type: ignore[misc]
         if not steps[-1].passed:
             return 1
+    if given.suite:
+        return suite(wine, given.tests, given.json)
     with wine.kept_running():
         for name, check in (CHECKS | PROGRAM).items():
             if given.only == name or (given.only is None and (name in CHECKS or given.program)):
                 steps.append(attempt(name, lambda check=check: check(wine)))  # type: ignore[misc]
-        for file in files_of_tests(given.tests) if given.only in (None, "tests") else ():
+        for file in files_of_tests(given.tests or TESTS) if given.only in (None, "tests") else ():
             steps.append(attempt(file, lambda file=file: check_tests(wine, file)))  # type: ignore[misc]
     if given.json:
         given.json.write_text(json.dumps([asdict(step) for step in steps], indent=1) + "\n", encoding="utf-8")

@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.version:
         import engine
 
-        sys.stdout.write(f"Hearth {engine.__version__}\n")
+        if sys.stdout is not None:  # the window's program on Windows has none in a console
+            sys.stdout.write(f"Hearth {engine.__version__}\n")
         return 0
 
     if flags.self_report is not None:

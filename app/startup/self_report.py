@@ -28,8 +28,10 @@ from app.chat.store.store import Store
 from app.desktop import diagnostics
 from app.desktop.shareable_log import LEFT_OUT, described, stacks_in
 from app.engine_text import is_plain
+from app.process_limits import end_children_with_it
 from app.settings import AppPaths
 from app.startup.terminal import why_no_window
+from engine.commands.console import make_streams_safe
 from engine.errors import EngineError
 from engine.machine.hardware import HardwareProfile, measure, probe
 
@@ -163,6 +165,7 @@ def _answer(caches: Path, device: str) -> str:
         done = subprocess.run(
             [*engine_command(), *_STARTER, "--device", device], env=environment, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=ANSWER_S, check=False,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # the window's program has no console to share
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise CheckError(f"No answer within {ANSWER_S:.0f} s.") from None
@@ -188,6 +191,8 @@ def main(places: AppPaths, target: Path | None) -> int:
     if target is None and sys.stdout is None:  # the window's program on Windows, started in a console
         target = Path.home() / "hearth-self-report.txt"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # subprocess.run ends the engine's process then
+    end_children_with_it()
+    make_streams_safe()
     last = ""
     try:
         with target.open("w", encoding="utf-8") if target else contextlib.nullcontext() as file:

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 def make_streams_safe(windows: bool = sys.platform == "win32") -> None:
     """Replace closed streams by the null device, and print characters that the encoding lacks as "?".
 
-    On Windows, output to a file or pipe is UTF-8 unless PYTHONIOENCODING names another encoding: the system's default
-    lacks most of the world's letters.
+    On Windows, output to a file or pipe is UTF-8 unless PYTHONIOENCODING names another encoding, which the frozen
+    program does not read: the system's default lacks most of the world's letters.
     """
-    utf8 = "utf-8" if windows and not os.environ.get("PYTHONIOENCODING") else None
+    is_named = os.environ.get("PYTHONIOENCODING") and not sys.flags.ignore_environment
+    utf8 = "utf-8" if windows and not is_named else None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:

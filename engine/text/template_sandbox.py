@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -381,4 +382,6 @@ def _raise_exception(message: object = "") -> None:
 def _strftime_now(pattern: str) -> str:
     if len(pattern) > 200 or re.search(r"%[-_0^#+]*\d", pattern):  # glibc allows any width
         raise ChatTemplateError("The model's chat template asks for a date in an unusual form.")
+    if sys.platform == "win32":  # a number without its zero, as in "%-d", is "%#d" there
+        pattern = re.sub("%([%-])", lambda found: found[0].replace("-", "#"), pattern)
     return datetime.now().astimezone().strftime(pattern)

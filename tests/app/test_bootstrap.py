@@ -18,6 +18,7 @@ from app.desktop.single_instance import SingleInstance
 from app.settings import AppSettings, load_settings
 from app.startup import terminal
 from app.startup.bootstrap import folders_in
+from app.startup.command_line import main
 from engine.service import protocol
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,11 @@ def test_version() -> None:
     done = hearth("--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Hearth 0.")
+
+
+def test_the_version_needs_no_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as in the window's program on Windows
+    assert main(["--version"]) == 0
 
 
 @pytest.mark.parametrize("flags", [["--engine-host"], ["--engine-host", "--library"]])

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the system was asked to open."""
     urls: list[str] = []
-    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: urls.append(url.toLocalFile()) or True)
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: urls.append(str(Path(url.toLocalFile()))) or True)
     return urls
 
 
@@ -197,6 +197,7 @@ def test_a_file_that_changed_or_is_gone_is_told_of(person: Person, folder: Path)
     assert dialog.text.toPlainText() == source.text
     dialog.close()
     path.unlink()
+    person.wait(lambda: not path.exists())  # older Windows deletes it when its reader closes it
     person.page.transcript.source_asked.emit(source)
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking and dialog.note.isVisible())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.systems import ON_WINDOWS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARD = Path(__file__).with_name("socket_guard")
@@ -94,7 +95,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
 def test_no_python_process_of_a_start_reaches_for_the_network(start: Start) -> None:
     guarded = [line for line in start.guard if line.endswith(" guarded")]
     assert len(guarded) >= 3, "window, engine and library"
-    assert [line for line in start.guard if line not in guarded] == []
+    reached = [line for line in start.guard if line not in guarded]
+    assert [line for line in reached if not (ON_WINDOWS and "connect (('127.0.0.1'" in line)] == []  # a socket pair
 
 
 @pytest.mark.gui

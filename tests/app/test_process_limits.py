@@ -34,7 +34,7 @@ def test_a_process_gets_no_more_memory_and_time_than_it_allows_itself() -> None:
     assert ended("limit_time(0.5)\nwhile True: pass").returncode != 0
 
 
-def test_windows_is_asked_for_both_limits_together() -> None:
+def test_windows_is_asked_for_all_limits_together() -> None:
     asked: list[tuple[int, int, bytes]] = []
     assigned: list[tuple[int | None, int | None]] = []
 
@@ -51,9 +51,11 @@ def test_windows_is_asked_for_both_limits_together() -> None:
     job = Job(kernel)
     job.limit_memory(3 << 30)
     job.limit_time(2.5)
+    job.end_together()
     assert assigned == [(7, 2**64 - 1)]
-    (first, second) = asked
-    assert [(one[0], one[1], len(one[2])) for one in asked] == [(7, 9, 144)] * 2  # the size on 64-bit Windows
+    (first, second, third) = asked
+    assert [(one[0], one[1], len(one[2])) for one in asked] == [(7, 9, 144)] * 3  # the size on 64-bit Windows
     fields = struct.Struct("<q8xI92xQ24x")  # time in 100 ns, flags, memory
     assert fields.unpack(first[2]) == (0, 0x100, 3 << 30)
     assert fields.unpack(second[2]) == (25_000_000, 0x102, 3 << 30)
+    assert fields.unpack(third[2]) == (25_000_000, 0x2102, 3 << 30)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import getpass
+import io
 import json
-import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytestqt.qtbot import QtBot
+from support.systems import is_alive
 
 from app.settings import AppPaths
 from app.startup import self_report
@@ -71,6 +74,20 @@ def test_the_report_of_this_pc_names_nobody(places: AppPaths, monkeypatch: pytes
     if getpass.getuser() != "root":
         assert getpass.getuser() not in report
     assert list(places.data.iterdir()) == []
+
+
+def test_the_engine_opens_no_console_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def run(command: list[str], **options: Any) -> Any:
+        given.update(options)
+        raise subprocess.TimeoutExpired(command, 1)
+
+    monkeypatch.setattr(subprocess, "CREATE_NO_WINDOW", 0x08000000, raising=False)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(CheckError):
+        self_report._answer(tmp_path, "cpu")
+    assert given["creationflags"] == 0x08000000
 
 
 @pytest.mark.parametrize(
@@ -145,11 +162,17 @@ def test_lines_arrive_whole_and_closing_ends_what_runs(qtbot: QtBot, tmp_path: P
     dialog.reject()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends the engine's process by itself")
-def test_a_report_that_is_ended_ends_the_engine(places: AppPaths, tmp_path: Path) -> None:
-    import signal
-    import subprocess
+def test_a_pipe_of_any_encoding_gets_the_report(places: AppPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="cp1252"))
+    for name in ("signal.signal", "end_children_with_it"):  # of the process that runs this test
+        monkeypatch.setattr(f"app.startup.self_report.{name}", lambda *_: None)
+    monkeypatch.setattr(self_report, "lines_of", lambda places: iter(["24\u202fGB", "1 of 1 passed"]))
+    assert self_report.main(places, None) == 0
+    assert pipe.getvalue().split()[-4:] == [b"1", b"of", b"1", b"passed"]
 
+
+def test_a_report_that_is_ended_ends_the_engine(places: AppPaths, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     engine = f"import os, pathlib, time; pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(60)"
     script = (
@@ -162,7 +185,10 @@ def test_a_report_that_is_ended_ends_the_engine(places: AppPaths, tmp_path: Path
     while not (file.exists() and file.read_text()):
         assert report.poll() is None
         time.sleep(0.05)
-    report.send_signal(signal.SIGTERM)
+    report.terminate()
     report.wait(60)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(file.read_text()), 0)
+    for _ in range(200):  # Windows ends it a moment later
+        if not is_alive(int(file.read_text())):
+            return
+        time.sleep(0.05)
+    pytest.fail("the engine goes on")

@@ -18,6 +18,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLineEdit
 from support.serving import Script
+from support.systems import children
 
 from app.chat.store.conversation import CallState, Message
 from app.settings import AppSettings
@@ -190,7 +191,7 @@ def test_a_tool_of_an_mcp_server_is_approved_asked_for_and_run(arrive: Arrive) -
     person.send('call [["Sums_add", {"a": 1, "b": 2}]]')
     person.wait(lambda: len(person.finished) == 5)
     assert states(person.shown[-1]) == [CallState.ASKING], "asked again"
-    child = psutil.Process().children(recursive=True)
+    child = children(recursive=True)
     person.leave()
     psutil.wait_procs(child, timeout=20)
     assert not [one for one in child if one.is_running()]

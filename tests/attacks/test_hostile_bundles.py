@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from samples.tiny_model import make_tiny_model
+from support.systems import MAKES_LINKS
 
 from engine.bundle.bundle_manifest import Manifest
 from engine.conversion.convert import convert
@@ -233,9 +234,10 @@ def test_files_that_are_gone_cut_or_links(bundle: Path, sound: Path, name: str) 
     data = (bundle / name).read_bytes()
     (bundle / name).unlink()
     refused(bundle, ModelFormatError, "lacks its file")
-    (bundle / name).symlink_to(sound / name)
-    refused(bundle, ModelFormatError, "lacks its file")
-    (bundle / name).unlink()
+    if MAKES_LINKS:
+        (bundle / name).symlink_to(sound / name)
+        refused(bundle, ModelFormatError, "lacks its file")
+        (bundle / name).unlink()
     (bundle / name).mkdir()
     refused(bundle, ModelFormatError, "lacks its file")
     (bundle / name).rmdir()

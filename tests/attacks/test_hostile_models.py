@@ -433,7 +433,7 @@ def test_an_unknown_architecture_is_told_before_its_vocabulary(tmp_path: Path, m
     monkeypatch.setattr(Budget.__init__, "__defaults__", (2000,))
     refused(path, UnsupportedModelError, "mamba")
     said["general.architecture"] = "llama"
-    refused(write_gguf(path, said, tensors), HeaderTooLargeError, "memory")
+    refused(write_gguf(tmp_path / "n.gguf", said, tensors), HeaderTooLargeError, "memory")
 
 
 def test_a_name_that_would_steer_a_terminal(tmp_path: Path) -> None:

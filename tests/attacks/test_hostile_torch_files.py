@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +168,9 @@ def test_nothing_is_run_even_when_python_would(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "ran"),)
 
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        (tmp_path / "t.pt").write_bytes(archive(pickle.dumps({"a": Bomb()}, protocol)))
-        refused(lambda: read_torch(tmp_path / "t.pt"), r"mkdir|instruction|protocol")
+        path = tmp_path / f"{protocol}.pt"  # Windows keeps the one before, which its error still maps
+        path.write_bytes(archive(pickle.dumps({"a": Bomb()}, protocol)))
+        refused(partial(read_torch, path), r"mkdir|instruction|protocol")
     assert not (tmp_path / "ran").exists()
 
 
@@ -196,8 +198,9 @@ def test_zip_bombs(tmp_path: Path) -> None:
     path.write_bytes(archive(named(tensor()), {"0": bytes(64 << 20)}, zipfile.ZIP_DEFLATED))
     assert path.stat().st_size < 1 << 20
     refused(lambda: read_torch(path), "is compressed or encrypted")
-    path.write_bytes(archive(PROTO + b"}" + bytes(64 << 20), None, zipfile.ZIP_LZMA))
-    refused(lambda: read_torch(path), "is compressed or encrypted")
+    other = tmp_path / "u.pt"
+    other.write_bytes(archive(PROTO + b"}" + bytes(64 << 20), None, zipfile.ZIP_LZMA))
+    refused(lambda: read_torch(other), "is compressed or encrypted")
 
 
 def test_a_pickle_of_64_mb(tmp_path: Path) -> None:
@@ -277,8 +280,8 @@ def test_entries_that_lie_over_one_another(tmp_path: Path) -> None:
     body = body[:50] + inner + body[50 + len(inner) :]
     records = record(name, 60, 0) + record(b"t/data/0", 4, 50)
     end = b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 2, 2, len(records), len(body), 0)
-    (tmp_path / "t.pt").write_bytes(body + records + end)
-    refused(lambda: read_torch(tmp_path / "t.pt"), "entries overlap")
+    (tmp_path / "u.pt").write_bytes(body + records + end)
+    refused(lambda: read_torch(tmp_path / "u.pt"), "entries overlap")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

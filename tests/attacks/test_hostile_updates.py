@@ -9,12 +9,15 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from support.systems import ON_WINDOWS
 from support.update_server import OFFLINE, STRANGER, TODAY, UpdateServer, serving
 
 from engine.errors import Cancelled, UpdateError
 from engine.job import Job
 from engine.library.updates import installed, release
 from engine.library.updates.manifest import MAX_BYTES
+
+downloads = pytest.mark.skipif(ON_WINDOWS, reason="Hearth downloads no update of its own there")
 
 
 @pytest.fixture
@@ -35,6 +38,7 @@ def kind_of(act: Callable[[], object]) -> str:
     return failed.value.kind
 
 
+@downloads
 def test_a_good_update_is_found_and_fetched_and_nothing_is_told(place: UpdateServer, folder: Path) -> None:
     place.offer(body=b"x" * 300_000)
     told: list[tuple[int, int]] = []
@@ -136,6 +140,7 @@ def test_a_manifest_that_is_too_long(place: UpdateServer, folder: Path) -> None:
     assert kind_of(lambda: release.look(folder, "1.0")) == "size"
 
 
+@downloads
 @pytest.mark.parametrize(
     ("served", "claimed", "kind"),
     [(b"progrbm", 7, "hash"), (b"program and more", 16, "size"), (b"prog", 4, "cut off"), (b"prog", 7, "cut off")],
@@ -154,6 +159,7 @@ def test_a_compressed_answer(place: UpdateServer, folder: Path) -> None:
     assert kind_of(lambda: release.look(folder, "1.0")) == "size"
 
 
+@downloads
 @pytest.mark.parametrize("path", ["/manifest", "/hearth.tar.xz"])
 def test_a_redirect_to_a_place_without_https(path: str, place: UpdateServer, folder: Path) -> None:
     place.offer()
@@ -169,6 +175,7 @@ def test_redirects_without_end_and_failures(place: UpdateServer, folder: Path) -
     assert kind_of(lambda: release.look(folder, "1.0")) == "unreachable"
 
 
+@downloads
 def test_a_cancelled_download_leaves_nothing(place: UpdateServer, folder: Path) -> None:
     place.offer(body=b"x" * 1_000_000)
     seen: list[int] = []
@@ -190,6 +197,7 @@ def test_looking_ends_when_it_is_cancelled_or_takes_too_long(
     assert kind_of(lambda: release.look(folder, "1.0")) == "unreachable"
 
 
+@downloads
 def test_a_download_of_another_process_is_left_alone(place: UpdateServer, folder: Path) -> None:
     place.offer()
     folder.mkdir()

@@ -314,9 +314,8 @@ def said() -> list[tuple[str, str]]:
     rows.append(("installing.md", words))
     suite = record("windows-wine-suite-2026-11-28")
     of = f"{suite['files']} of {suite['files_in_all']} files of tests ran, {suite['passed']} tests passed"
-    rows.append(
-        ("installing.md", f"{of}, {suite['skipped']} were skipped with a reason and {len(suite['failed'])} failed")
-    )
+    ended = f"{len(suite['failed'])} failed and {len(suite['stopped'])} were stopped"
+    rows.append(("installing.md", f"{of}, {suite['skipped']} were skipped with a reason, {ended}"))
     rows.append(("installing.md", f"After a set-up of {set_up:.0f} s from an empty cache folder"))
     rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
     rows.append(

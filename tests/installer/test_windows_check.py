@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +52,32 @@ def test_a_step_has_one_more_try(capsys: pytest.CaptureFixture[str]) -> None:
     assert (step.tries, step.result, step.passed) == (2, "good", True)
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in said] == ["FAILED", "ok"]
+
+
+def test_the_suite_goes_on_after_a_test_that_ends_the_process(tmp_path: Path) -> None:
+    kept, files = (
+        tmp_path / "suite.jsonl",
+        ["tests/app/test_ends.py", "tests/app/test_none.py", "tests/docs/test_left.py"],
+    )
+    ends = "import os, pytest\ndef test_good(): pass\ndef test_ends(): os._exit(0)\ndef test_bad(): assert 0\n"
+    none = "import pytest\npytest.skip('no screen', allow_module_level=True)\n"
+    for file, text in zip(files, (ends, none), strict=False):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    kept.touch()
+
+    def outcome(words: list[str], _: float, **given: str) -> tuple[str, int]:
+        place = {"HEARTH_TEST_RESULTS": given["HEARTH_TEST_RESULTS"][2:].replace("\\", "/")}
+        few = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin,pytest_timeout"}  # a faster start
+        environment = os.environ | few | place | {"PYTHONPATH": str(ROOT / "tests")}
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return done.stdout, done.returncode
+
+    windows_check.run_suite(SimpleNamespace(outcome=outcome, prefix=tmp_path), files[:2], kept)  # type: ignore[arg-type]
+    record = windows_check.record_of(windows_check.results_in(kept), files)
+    assert (record["passed"], record["files"], record["files_in_all"]) == (1, 2, 3)
+    assert (record["stopped"], record["failed"]) == ([f"{files[0]}::test_ends"], [f"{files[0]}::test_bad"])
+    assert (record["skipped"], record["files_left"]) == (1, {"docs": 1})
 
 
 def test_on_windows_the_smoke_test_keeps_the_users_name_and_none_of_their_folders(

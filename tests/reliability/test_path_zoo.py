@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from programs import ROOT
 from samples.tiny_model import make_tiny_gguf
+from support.systems import ON_WINDOWS
 
 NAMES = (
     "My files",
@@ -22,8 +23,10 @@ NAMES = (
 
 @pytest.mark.parametrize("answers", [False, pytest.param(True, marks=pytest.mark.slow)])  # kernels may be compiled
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
-    odd = tmp_path.joinpath(*NAMES, ("a long name " * 8).strip(), "b" * 120)
-    assert len(str(odd)) > 260
+    odd = tmp_path.joinpath(*NAMES)
+    if not ON_WINDOWS:  # there only the library opens paths over 259 characters on every account
+        odd = odd.joinpath(("a long name " * 8).strip(), "b" * 120)
+        assert len(str(odd)) > 260
     folders = {
         "HOME": "home",
         "TMPDIR": "tmp",

@@ -21,6 +21,7 @@ from app.documents.reading.document import Document, Limits, PagePicture, Part, 
 from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr
 from engine.errors import Cancelled
+from engine.files import open_shared
 
 MOST_FILES = 200  # that one process reads; then another one takes its place, with fresh memory
 _LOOK_EVERY_S = 0.05
@@ -297,8 +298,7 @@ def display_name(path: Path) -> str:
 
 def _opened(path: Path, name: str) -> BinaryIO:
     try:
-        # Non-blocking: it may be a pipe that nobody writes to.
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        number = open_shared(path)  # a person may save a file while it is read
         mode = os.fstat(number).st_mode
         if stat.S_ISREG(mode):
             return open(number, "rb")

@@ -333,7 +333,10 @@ if sys.platform == "win32":
         kernel.AssignProcessToJobObject(ctypes.c_void_p(job), ctypes.c_void_p(kernel.GetCurrentProcess()))
         hearth = kernel.OpenProcess(0x00100000, False, plan.parent)  # SYNCHRONIZE
         try:
-            server = subprocess.Popen(plan.command, env=plan.environment, cwd=plan.folder)
+            server = subprocess.Popen(  # the packaged program has no console to share; without one, pipes must be named
+                plan.command, env=plan.environment, cwd=plan.folder, stdin=0, stdout=1, stderr=2,
+                creationflags=subprocess.CREATE_NO_WINDOW,
+            )  # fmt: skip
         except OSError as error:
             os.write(2, f"{plan.command[0]}: {error.strerror or error}\n".encode(errors="replace"))
             return COULD_NOT_START

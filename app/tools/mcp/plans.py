@@ -27,7 +27,8 @@ SYSTEM = (
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/mnt/wsl/resolv.conf",
 )  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_PASSED_ON = ("PATH", "LANG", "SYSTEMROOT", "PATHEXT", "COMSPEC")  # the last three exist on Windows only
+_PASSED_ON = ("PATH", "LANG", "SYSTEMROOT", "PATHEXT", "COMSPEC",
+              "SYSTEMDRIVE", "PROGRAMFILES", "PROCESSOR_ARCHITECTURE")  # fmt: skip  # all but two: on Windows only
 # In a folder with one of these, everything belongs to one program.
 _MARKS = ("package.json", "node_modules", "pyproject.toml", "pyvenv.cfg", "Cargo.toml", "go.mod", "deno.json")
 # In the home folder: settings and data of all programs, and places for files of any kind.

@@ -18,6 +18,7 @@ from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex
 FOLDER_LENGTH = 60  # longest name of a folder, in characters
+FIRST_TIME = 3_000_000.0  # in February 1970: Windows knows no local time before 1970, which a wrong clock may state
 MONTHS = (
     noted("January"), noted("February"), noted("March"), noted("April"), noted("May"), noted("June"), noted("July"),
     noted("August"), noted("September"), noted("October"), noted("November"), noted("December"),
@@ -106,9 +107,11 @@ def _group_of(when: float, today: date) -> tuple[str, float]:
         since = (midnight - timedelta(days=days)).timestamp()
         if when >= since:
             return words, since
-    day = time.localtime(when)
+    day = time.localtime(max(when, FIRST_TIME))
     month = tr(MONTHS[day.tm_mon - 1])
     words = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
+    if when < FIRST_TIME:
+        return words, -math.inf
     return words, time.mktime((day.tm_year, day.tm_mon, 1, 0, 0, 0, 0, 0, -1))
 
 

@@ -93,6 +93,14 @@ def test_what_is_no_file_is_refused(documents: DocumentReader, tmp_path: Path) -
         assert reason_of(documents, tmp_path / "pipe") == reason_of(documents, Path("/dev/zero")) == "unreadable"
 
 
+def test_a_file_may_be_renamed_and_deleted_while_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_bytes(b"One\r\n\x1a two")
+    with reader._opened(tmp_path / "a.md", "a.md") as file:
+        (tmp_path / "a.md").rename(tmp_path / "b.md")
+        (tmp_path / "b.md").unlink()
+        assert file.read() == b"One\r\n\x1a two"
+
+
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     huge = tmp_path / "huge.log"
     with huge.open("wb") as file:

@@ -11,7 +11,8 @@ from app.tools.mcp.client import McpTools, ToolState
 from app.tools.mcp.server_list import Definition, ToolServer
 
 Make = Callable[..., McpTools]
-WINDOWS_VARIABLES = ("SYSTEMROOT", "PATHEXT", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")
+WINDOWS_VARIABLES = ("SYSTEMROOT", "PATHEXT", "COMSPEC", "SYSTEMDRIVE", "PROGRAMFILES", "PROCESSOR_ARCHITECTURE",
+                     "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")  # fmt: skip
 
 
 def never() -> bool:

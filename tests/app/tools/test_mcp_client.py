@@ -20,7 +20,7 @@ from support.systems import ON_WINDOWS, UNDER_WINE, children
 
 from app.tools.mcp.client import LONGEST_NAME, ToolState, named
 from app.tools.mcp.confined import can_confine
-from app.tools.mcp.connection import MOST_OPEN_QUESTIONS, Limits
+from app.tools.mcp.connection import MOST_OPEN_QUESTIONS, Connection, Limits
 from app.tools.mcp.server_list import Definition, ToolServer, ToolServerError
 from app.tools.questions import Field, Question, Reply
 from app.tools.tool import LONGEST_RESULT, ToolResult
@@ -497,13 +497,24 @@ def test_a_page_that_a_server_wants_to_open_is_declined(make: Make) -> None:
     assert asked == []
 
 
-def test_a_flood_of_questions_reaches_the_user_in_part(make: Make) -> None:
+def test_a_flood_of_questions_reaches_the_user_in_part(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Question] = []
+    cancelled, all_cancelled = list[Any](), threading.Event()
+    answer = Connection._on_question
+
+    async def counted(self: Connection, context: Any, params: Any) -> Any:
+        result = await answer(self, context, params)
+        cancelled.extend([result] if getattr(result, "action", "") == "cancel" else [])
+        if len(cancelled) == 300 - MOST_OPEN_QUESTIONS:
+            all_cancelled.set()
+        return result
 
     def ask(question: Question) -> Reply:
         asked.append(question)
-        time.sleep(0.5)
+        all_cancelled.wait(60)
         return Reply("decline")
+
+    monkeypatch.setattr(Connection, "_on_question", counted)
 
     tools = make(scripted([tool("ask")]), ask=ask)
     approve_all(tools)

@@ -107,6 +107,15 @@ def test_secrets_are_in_no_command_line(private: Path) -> None:
     process.communicate(timeout=60)
 
 
+@pytest.mark.skipif(not ON_WINDOWS, reason="only there is a console a window")
+def test_a_server_of_the_packaged_program_has_pipes_and_no_window(private: Path) -> None:
+    look = "import ctypes; print(input(), ctypes.windll.kernel32.GetConsoleWindow())"
+    windowed = [sys.executable.replace("python.exe", "pythonw.exe"), *launch_command()[1:]]
+    given = plan_of(python(look), private).to_line() + b"asked\n"
+    done = subprocess.run(windowed, input=given, capture_output=True, timeout=60, check=False)
+    assert done.stdout.split() == [b"asked", b"0"]
+
+
 def test_the_packaged_program_starts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.path.insert(0, str(ROOT / "installer"))
     try:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -452,12 +453,19 @@ def test_a_new_chat_keeps_the_system_message(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [["Be kind.", "One?"], ["Be kind.", "One?", "Yes.", "Two?"], ["Be kind.", "Three?"]]
 
 
-@pytest.mark.parametrize(("wanted", "written"), [("", "24\u202fGB, 模型".encode()), ("cp1252", b"24?GB, ??")])
-def test_output_of_windows_into_a_pipe_is_utf8(monkeypatch: pytest.MonkeyPatch, wanted: str, written: bytes) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "frozen", "written"),
+    [("", 0, "24\u202fGB, 模型".encode()), ("cp1252", 0, b"24?GB, ??"), ("cp1252", 1, "24\u202fGB, 模型".encode())],
+)
+def test_output_of_windows_into_a_pipe_is_utf8(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, frozen: int, written: bytes
+) -> None:
     pipe = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="cp1252"))
     monkeypatch.setenv("PYTHONIOENCODING", wanted)
-    make_streams_safe(windows=True)
+    with monkeypatch.context() as for_now:
+        for_now.setattr(sys, "flags", SimpleNamespace(ignore_environment=frozen))
+        make_streams_safe(windows=True)
     sys.stdout.write("24\u202fGB, 模型")
     sys.stdout.flush()
     assert pipe.getvalue() == written

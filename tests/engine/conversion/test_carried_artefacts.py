@@ -16,6 +16,7 @@ import torch
 from samples.predictors import with_threshold as layer_at
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
+from support.systems import ON_WINDOWS
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
@@ -248,7 +249,7 @@ def test_ended_at_any_flush_to_disk_it_goes_on_to_the_same_bundle(
         if not destination.exists():  # it does at the very last flush, which is of the folder above
             convert(powerinfer, destination, "q8_0")
         assert contents(destination) == whole
-    assert 20 < end_at < 99
+    assert (10 if ON_WINDOWS else 20) < end_at < 99  # Windows flushes no folder
 
 
 def interrupted_behind_the_predictors(source: Path, destination: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -141,7 +141,7 @@ def test_a_model_is_opened_again_only_after_its_files_have_changed(
         os.utime(tmp_path / "two" / "config.json", (1, 1))
         lists()
         assert opened == ["local/two"]
-        (file,) = (own_folders / "cache").rglob("listed-models.json")
+        (file,) = own_folders.rglob("listed-models.json")
         for damaged in ("{", "[]", json.dumps(dict.fromkeys(json.loads(file.read_text()), 5))):
             file.write_text(damaged)
             assert {one.id: one.abilities for one in lists().values()} == {

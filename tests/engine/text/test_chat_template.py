@@ -134,6 +134,12 @@ def test_today_is_told() -> None:
     assert abs((datetime.strptime(said, "%Y-%m-%d").date() - today).days) <= 1  # noqa: DTZ007 - a date has no zone
 
 
+def test_a_day_is_written_without_its_zero_on_every_system() -> None:
+    day, rest = ChatTemplate("{{ strftime_now('%-d|%%-d') }}").render([]).split("|")
+    assert 1 <= int(day) <= 31
+    assert (day[0] != "0", rest) == (True, "%-d")
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

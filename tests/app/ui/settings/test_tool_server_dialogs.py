@@ -99,7 +99,7 @@ def test_each_wrong_field_says_so_and_nothing_is_kept(settings: Make) -> None:
     dialog.fields["variables"].edit.setPlainText("KEY")
     dialog.keep.click()
     assert bad(dialog) == {"command", "folders", "variables"}
-    dialog.fields["folders"].edit.setPlainText("/srv/notes")
+    dialog.fields["folders"].edit.setPlainText(str(Path("/srv/notes").absolute()))
     assert bad(dialog) == {"command", "variables"}, "an edited field is not judged until the next try"
     dialog.fields["variables"].edit.setPlainText("KEY=1\nKEY=2")
     dialog.keep.click()

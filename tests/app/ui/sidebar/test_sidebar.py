@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
@@ -17,7 +21,7 @@ from support.shown_text import numbers_in
 from app.chat.store.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.look import theme
-from app.ui.sidebar import chat_list
+from app.ui.sidebar import chat_list, chat_model
 from app.ui.sidebar.chat_model import ChatModel, ChatRow, grouped
 from app.ui.sidebar.sidebar import Sidebar
 
@@ -83,6 +87,25 @@ def test_chats_stand_under_the_word_for_their_time() -> None:
     rows = [row if isinstance(row, str) else row.conversation.id for row in grouped(CHATS, TODAY)]
     assert rows == ["Today", "heap", "dinner", "Yesterday", "regex", "Last 7 days", "sky", "October", "rent",
                     "October 2024", "cat"]  # fmt: skip
+
+
+def test_a_chat_of_a_wrong_clock_is_listed_where_no_local_time_is_before_1970(monkeypatch: pytest.MonkeyPatch) -> None:
+    local, seconds = time.localtime, time.mktime
+
+    def localtime(when: float) -> time.struct_time:
+        if when < 0:
+            raise OSError(22, "Invalid argument")
+        return local(when)
+
+    def mktime(day: Any) -> float:
+        if (found := seconds(day)) < 86_400:  # as east of Greenwich
+            raise OverflowError("mktime argument out of range")
+        return found
+
+    monkeypatch.setattr(chat_model, "time", SimpleNamespace(localtime=localtime, mktime=mktime))
+    wrong = [replace(CHATS[0], updated_at=at) for at in (5_000_000.0, 1.0, -1.0, -1e12)]
+    kinds = [isinstance(row, str) for row in grouped([*CHATS, *wrong], TODAY)]
+    assert kinds[-6:] == [True, False, True, False, False, False]
 
 
 def test_groups_are_newest_first_whatever_the_order_given() -> None:
