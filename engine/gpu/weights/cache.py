@@ -104,11 +104,10 @@ class KvRegion:
             owner.saved = self._saved(owner)
             owner.leave_region()
         self._owner = None
-        slots, self._slots = self._slots, []
-        for one in slots:
-            if (cache := one()) is not None:
-                cache.saved = self._saved(cache)
-                cache.slot = Slot()
+        saved = [(cache, self._saved(cache)) for one in self._slots if (cache := one()) is not None]
+        self._slots = []  # once all are saved, so that an error loses none
+        for cache, positions in saved:
+            cache.saved, cache.slot = positions, Slot()
 
     def slot_positions(self, batch: int) -> int:
         """Return the number of positions for each sequence of a batch."""
@@ -189,9 +188,8 @@ class KvRegion:
         if saved is None:
             return
         self._copy(self._parts, slot.first, cache.length, saved.data, saved.length, upload=True)
-        if cache.local_first == saved.local_first:  # otherwise the cache writes others there now
-            n, n_saved = max(0, cache.length - cache.local_first), saved.length - saved.local_first
-            self._copy(self._local_parts, slot.local_first, n, saved.local, n_saved, upload=True)
+        n, n_saved = max(0, cache.length - cache.local_first), saved.length - saved.local_first
+        self._copy(self._local_parts, slot.local_first, n, saved.local, n_saved, upload=True)
 
     def shift(self, layer: int, slot: Slot, n_kept: int, by: int) -> None:
         """Queue a move of n_kept positions of a layer to the slot's beginning, from `by` positions after it."""
@@ -396,6 +394,9 @@ class GpuCache(KVCache):
 
     def truncate(self, length: int) -> None:
         try:
+            if length and not self._has_windows(length):  # before positions of a turn are put back
+                self.region.gpu.enter()
+                self.region.give_to(self)
             super().truncate(length)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error

@@ -13,15 +13,17 @@ import pytest
 import support.gpu_tokens
 from family_models import Reference
 from support.gpu_batches import Batched
-from support.gpu_tokens import by_cpu, put_on_gpu, some_experts, some_hot
+from support.gpu_tokens import by_cpu, logits_of, put_on_gpu, some_experts, some_hot
 from test_gpu_families import prompt_ops
 
 from engine.config import ModelConfig
 from engine.decode.decode_program import DecodeProgram
+from engine.errors import HostMemoryError
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.token.transformer import GpuTransformer
+from engine.gpu.weights.cache import GpuCache, KvRegion, SavedPositions
 from engine.model import kv_cache
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
@@ -188,3 +190,43 @@ def test_batches_on_a_gpu(
         assert np.abs(found - expected).max() < 0.01 * np.abs(wanted[0]).max()
     assert caches[0].local_first > 0
     model.close()
+
+
+def test_turns_of_batches_on_a_gpu(any_gpu: Gpu, references: References, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn comes back after more positions than the region has, and all stay if RAM is short for a copy of one."""
+    monkeypatch.setattr(support.gpu_tokens, "CONTEXT", 3 * CONTEXT)
+    monkeypatch.setattr(kv_cache, "SLACK", 160)
+    config, weights = opened_case(references, "gemma3")
+    tokens = some_tokens(config, 2, 22).tolist()
+    wanted = [by_cpu(config, weights, "dense", row)[0] for row in tokens]
+    attention, hot = placed(config, 1)
+    ours = put_on_gpu(any_gpu, config, weights, "dense", hot, attention=attention)
+    caches, other = [ours.cache(), ours.cache()], ours.cache()
+    for cache, row in zip(caches, tokens, strict=True):
+        logits_of(ours.decoder.step, cache, row[:20])
+        cache.remember()
+    region, is_short = ours.region, iter([False, True])
+
+    def saved(cache: GpuCache) -> SavedPositions:
+        if next(is_short, False):
+            raise HostMemoryError("no RAM")
+        return KvRegion._saved(region, cache)
+
+    def go_on() -> None:
+        for cache, row, rows in zip(caches, tokens, wanted, strict=True):
+            at = cache.length
+            np.testing.assert_allclose(ours.decoder.step(row[at], cache), rows[at], atol=4e-4, rtol=1e-4)
+
+    region.give_to_all(caches)
+    monkeypatch.setattr(region, "_saved", saved)
+    with pytest.raises(HostMemoryError):
+        region.give_to(other)
+    go_on()
+    region.give_to_all(caches)
+    for _ in range(300):
+        caches[0].make_room(1)
+        caches[0].advance(1)
+    assert caches[0].local_first > 0
+    caches[0].truncate(20)
+    go_on()
+    ours.close()
