@@ -322,6 +322,7 @@ class ChatSession:
             read = self.prompts.restore(self._cache, have, prompt, mode, job)
         except CudaError as error:  # the answer meets it again, and deals with it
             log.info("The kept prompt cannot be used: %s", error)
+            self._cache.drop_run()
             read = 0
         return read, time.perf_counter() - began
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
+from native_kernels.cuda.runtime.driver import CudaError
 
 WINDOW, CONTEXT = 70, 1024
 Load = Callable[..., LoadedModel]
@@ -117,7 +119,9 @@ def prompts(tmp_path: Path) -> Iterator[Callable[[LoadedModel], ChatSession]]:
         store.close(10)
 
 
-def test_a_chat_from_the_disk(load: Load, prompts: Callable[[LoadedModel], ChatSession]) -> None:
+def test_a_chat_from_the_disk(
+    load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
     prompt = tokens(700)
     asked = [([*prompt, *tokens(30, 4)], 8), ([*prompt[:300], *tokens(30, 5)], 8)]
     wanted, model = answers(load, asked), load()
@@ -131,6 +135,9 @@ def test_a_chat_from_the_disk(load: Load, prompts: Callable[[LoadedModel], ChatS
             ids, reused = ask(prompts(reader), given, n, chat="a")
             assert ids == expected
             assert reused >= (690 if len(given) > 700 else 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(KVCache, "put_positions", Mock(side_effect=CudaError("cuMemcpy2D", 1, "a fault that passes")))
+            assert ask(prompts(reader), asked[0][0], chat="a") == (wanted[0], 0)
 
 
 def test_the_plan_counts_what_is_allocated(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
