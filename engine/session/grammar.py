@@ -185,7 +185,7 @@ class _Constrained:
                 self._matcher.try_consume_tokens(self._undecided)
         computed, self._computed = self._computed, None
         most = self._grammar.most(self._matcher) if computed is None else computed.result()
-        return self._sampler(np.minimum(logits, most), history)
+        return self._sampler(np.minimum(logits, most, out=most), history)
 
     def forced(self, history: Sequence[int]) -> list[int]:
         """As sampling.forced_tokens: where the constraint leaves no choice, as in the names of properties.
