@@ -74,6 +74,7 @@ class ChatMemory(QObject):
         self.has_early_draft = False  # the user began a message before the chats were open
         self._removed: dict[str, TakenOut] = {}
         self._report: RescueReport | None = None  # what was wrong with the file, while chats are in memory only
+        self._has_changes = False  # the user's, since the start
         self._repaired = False
         self.is_sound: bool | None = None  # whether the file was opened intact; None: still opening
         self._stall: StoreError | None = None  # why saves wait
@@ -111,7 +112,9 @@ class ChatMemory(QObject):
         self.is_sound = report is None
         self._take(report)
         bin_begins = self._started_at - BIN_DAYS * 24 * 3600
+        has_changes = self._has_changes
         self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))
+        self._has_changes = has_changes  # of the user's
         self._search.store_is_open()
         self.changed.emit()
         self.opened.emit()
@@ -501,6 +504,7 @@ class ChatMemory(QObject):
         self._stored.update_message(message)
 
     def _keep(self, name: str, work: Callable[[], object], then: Callable[[object], None] | None = None) -> None:
+        self._has_changes = True
         self._saves.keep_trying(name, work, then, self._lost)
 
     def _lost(self, error: BaseException) -> None:
@@ -519,7 +523,7 @@ class ChatMemory(QObject):
     @property
     def unsaved(self) -> StoreError | RescueReport | None:
         """Why what the user wrote would be lost if Hearth ended now; None: it would not."""
-        if self._report is not None and self._report.in_memory and (self._chats or self._new_draft):
+        if self._report is not None and self._report.in_memory and (self._has_changes or self._drafted):
             return self._report
         return self._stall
 

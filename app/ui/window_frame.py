@@ -26,6 +26,7 @@ class WindowFrame(QMainWindow):
         super().__init__()
         self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
         self._ends_at_once = False  # without a question
+        self._is_asking = False
         self._seen = False
         self.setMinimumSize(*SMALLEST)
 
@@ -85,9 +86,15 @@ class WindowFrame(QMainWindow):
         lost = "" if self._ends_at_once else self.unsaved()
         if lost:
             self.come_forward()
+        if lost and not self._is_asking:
+            self._is_asking = True
             ask = tr("Close Hearth and lose what is not saved?")
-            confirm(self, ask, lost, tr("Keep open"), tr("Close"), self.quit)
+            question = confirm(self, ask, lost, tr("Keep open"), tr("Close"), self.quit)
+            question.finished.connect(self._is_answered)
         return not lost
+
+    def _is_answered(self, _: int) -> None:
+        self._is_asking = False
 
     def ask_to_quit(self) -> None:
         """Quit, but ask first if anything would be lost."""

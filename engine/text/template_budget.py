@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any, NoReturn, TypeVar
 
 from jinja2.utils import Namespace
@@ -32,6 +32,7 @@ class Budget:
         self._deadline = time.thread_time() + seconds
         self._written = 0
         self._made_bytes = 0
+        self.has_changes = False  # whether a list may have grown since it was weighed
         self._own: dict[int, list[Any]] = {}  # by id(); kept, so that no other list gets the same
 
     @property
@@ -104,7 +105,7 @@ class Budget:
             item = left.pop()
             if isinstance(item, str):
                 total += len(item)
-            elif isinstance(item, (list, tuple, set, frozenset)):
+            elif isinstance(item, (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)):
                 total += ITEM_WEIGHT * len(item)
                 self.allow(total)
                 left.extend(item)

@@ -113,6 +113,8 @@ class _Checkpoints(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         node.expr = _call("weighed", [node.expr], node.lineno)
+        for operand in node.ops:
+            operand.expr = _call("still_small", [operand.expr], node.lineno)
         return node
 
     def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
@@ -173,10 +175,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: self._guarded(name, self.filters[name]) for name in _FILTERS}
         self.filters["tojson"] = self._guarded("tojson", _to_json)
         self.filters["format"] = self._format
-        self.tests = {name: self._guarded_test(test) for name, test in self.tests.items()}
+        self.tests = {name: self._guarded_test(name, test) for name, test in self.tests.items()}
         self.globals = {name: self.globals[name] for name in ("range", "namespace", "joiner")}
         self.globals["dict"] = self._dict
-        self.globals["raise_exception"] = _raise_exception
+        self.globals["raise_exception"] = self._raise_exception
         self.globals["strftime_now"] = _strftime_now
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
@@ -199,6 +201,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.budget.own(self.weighed(value))
         return value
 
+    def still_small(self, *values: Any) -> Any:
+        """Return the first value. Only changed lists may be larger than when they were made."""
+        if self.budget.has_changes:
+            self.budget.weigh(values)
+        return values[0]
+
     def sliced(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         self.budget.tick()
         return self.budget.made(value[start:stop:step])
@@ -218,10 +226,16 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, list) and attr in _CHANGES:
+            self.budget.has_changes = True
             return self.budget.owns(obj)
         if not super().is_safe_attribute(obj, attr, value):
             return False
         return next((attr in names for kind, names in _METHODS.items() if isinstance(obj, kind)), True)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if not isinstance(argument, (str, int)):  # an error message may show it
+            self.budget.weigh(argument, printable=True)
+        return super().getitem(obj, argument)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
         raise SecurityError(f"{type(obj).__name__}.{attribute} is not for templates")
@@ -263,8 +277,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.budget.tick()
         self.budget.made(args)
+        self.still_small(args, kwargs)
         receiver = getattr(obj, "__self__", None)
-        if isinstance(receiver, tuple(_METHODS)) and not isinstance(obj, type):
+        is_change = isinstance(receiver, list) and obj.__name__ in _CHANGES  # weighing all of it each time is quadratic
+        if isinstance(receiver, tuple(_METHODS)) and not isinstance(obj, type) and not is_change:
             args = self._checked_arguments(f"str.{obj.__name__}", (receiver, *args), kwargs)[1:]
         return self._result(super().call(context, obj, *args, **kwargs), receiver)
 
@@ -283,6 +299,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             for key, value in self.budget.watched(iter(given.items() if isinstance(given, dict) else given)):
                 found[key] = value
         return found
+
+    def _raise_exception(self, message: object = "") -> None:
+        self.budget.weigh(message, printable=True)
+        raise ChatTemplateError(f"The model's chat template refuses these messages: {str(message)[:500]}")
 
     def _format(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         """Jinja's filter of that name, within the limits of the operator %."""
@@ -311,12 +331,15 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
         return guarded
 
-    def _guarded_test(self, function: Any) -> Callable[..., Any]:
+    def _guarded_test(self, name: str, function: Any) -> Callable[..., Any]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             self.budget.tick()
-            for value in args if len(args) > 1 else ():  # comparisons; the others look at one value's outside
-                self.budget.weigh(value)
+            is_text_test = name in ("lower", "upper")
+            for value in args if is_text_test or len(args) > 1 else ():  # the others look at one value's outside
+                self.budget.weigh(value, printable=is_text_test)
+            if name in ("odd", "even", "divisibleby") and isinstance(args[0], str):  # % formats a text
+                self._allow_percent(args[0], args[1:])
             return function(*args, **kwargs)
 
         return guarded
@@ -373,10 +396,6 @@ def _to_json(
 ) -> str:
     """Return the JSON as in transformers. Jinja's own would escape HTML, which models have never seen."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise_exception(message: object = "") -> None:
-    raise ChatTemplateError(f"The model's chat template refuses these messages: {str(message)[:500]}")
 
 
 def _strftime_now(pattern: str) -> str:

@@ -5,11 +5,12 @@ A list has elements called item, everything else is a text or JSON. So the schem
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine.tool_calls.arguments import alternatives_of, read_value, resolved, spelt
+from engine.tool_calls.arguments import alternatives_of, parameters_of, read_value, resolved, spelt
 from engine.tool_calls.marked_arguments import MarkedGrammar
 
 _ITEM = "item"
@@ -48,7 +49,7 @@ def read_tag(text: str, mark: str, root: Mapping[str, Any]) -> tuple[str, Any, i
         key, _, inner = open_ones.pop()
         element = (key, "" if inner else text[start : tag.start()], inner)
         if not open_ones:
-            return key, _value(element, root.get("properties", {}).get(key, {}), root), tag.end()
+            return key, _value(element, parameters_of(root)[0].get(key), root), tag.end()
         open_ones[-1][2].append(element)
     return None
 
@@ -81,7 +82,7 @@ class NestedGrammar(MarkedGrammar):
         self._lark, self._end = lark, lark(f"{self._mark}</")
 
     def _tag(self, key: str, rule: str) -> str:
-        return f'({self._lark(f"{self._mark}<{key}>")} {rule} "{key}>")'
+        return f"({self._lark(f'{self._mark}<{key}>')} {rule} {json.dumps(f'{key}>', ensure_ascii=False)})"
 
     def _scalar(self, name: str, schema: Mapping[str, Any]) -> list[str]:
         return [f"{name}: {name}_json {self._end}", self._json(f"{name}_json", schema)]

@@ -21,7 +21,7 @@ from app.chat.store.store import Store
 from app.errors import StoreError
 from app.settings import AppSettings, load_settings
 from app.startup.bootstrap import folders_in
-from app.ui.widgets.floating import Toast
+from app.ui.widgets.floating import ConfirmDialog, Toast
 from app.ui.widgets.popover import Popover
 from engine.assets import starter_model
 
@@ -230,6 +230,8 @@ def test_a_full_disk_is_said_and_nothing_is_lost(arrive: Arrive, monkeypatch: py
         person.qtbot.wait(20)
     assert person.page.banner.accessibleName() == said, "chats that are not saved matter more than settings"
     assert not person.window.close(), "Hearth asks before words are lost"
+    person.window.ask_to_quit()  # as the tray does meanwhile
+    assert len([one for one in person.window.findChildren(ConfirmDialog) if one.isVisible()]) == 1
     QApplication.activeModalWidget().reject()
     person.press(Qt.Key.Key_Q, CTRL)
     QApplication.activeModalWidget().reject()

@@ -40,6 +40,9 @@ def hoard(value: str) -> str:
             "{{ keep(n - 1) }}{% endif %}{% endfor %}{% endmacro %}{{ keep(30) }}").replace("VALUE", value)  # fmt: skip
 
 
+# Two lists that are small when they are made; then each of their items grows.
+GROWN = ("{% set c = [] %}{% set d = [] %}{% set b = [c] * 9999 %}{% set e = [d] * 9999 %}"
+         "{% set _ = c.append([1] * 9999) or d.append([1] * 9999) %}")  # fmt: skip
 LONG_NUMBER = "{% set n = ('f' * 2000000) | int(0, 16) %}"
 ATTACKS = {
     # time
@@ -192,6 +195,14 @@ ATTACKS = {
     "a list in itself": "{% set a = [1] %}{% set _ = a.append(a) %}{{ a }}",
     "lists that double": "{% set a = [1] %}" + "{% set b = [] %}{% set _ = b.append(a) or b.append(a) %}{% set a = b %}"
     * 40 + "{{ a }}",
+    "grown lists as text": GROWN + "{{ b is lower }}",
+    "grown lists in a list": GROWN + "{{ c + [1] in b }}",
+    "grown lists in a loop": GROWN + "{% for a in 'xy' %}{{ loop.changed(b if loop.first else e) }}{% endfor %}",
+    "width in a test": "{{ '%1000000000d' is odd }}",
+    "views of dicts": "{{ [{'a': 'b' * 1000000}.values()] * 100000 }}",
+    **{f"namespaces in {how}": doubling("namespace(a=ns.x, b=ns.x)").replace("{{ ns.x }}", use)
+       for how, use in (("a test", "{{ ns.x is upper }}"), ("a refusal", "{{ raise_exception(ns.x) }}"),
+                        ("an index", "{{ {}[ns.x].y }}"))},
     "mutation by map": "{{ [messages] | map('append', 1) | list }}",
     "huge source": "a" * (SOURCE_LIMIT_CHARS + 1),
     "source that compiles long": "{{a}}" * (SOURCE_LIMIT_CHARS // 5 - 10) + "{{ raise_exception('end') }}",

@@ -28,7 +28,8 @@ from app.chat.store.conversation import (
 )
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
-from app.errors import ChatFileError, RescueReport
+from app.chat.store.store_rescue import open_in_memory
+from app.errors import ChatFileError, RescueReport, StoreError
 from app.user_messages import Action, describe
 
 
@@ -330,6 +331,28 @@ def test_the_bin_that_is_asked_for_before_the_chats_are_open_is_read_then(tmp_pa
     memory.end()
     assert saves.close() == reads.close() == []
     memory.close()
+
+
+def test_chats_that_cannot_be_saved_are_lost_only_if_something_was_written(
+    tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Desk(tmp_path / "chats.db")
+    chat = Conversation(title="read only")
+    before.memory.add(chat)
+    before.close()
+    error = StoreError("read-only", "", tmp_path / "chats.db")
+    db, report = open_in_memory(tmp_path / "chats.db", error)
+    monkeypatch.setattr(Store, "rescue", lambda path: (Store(db, path, in_memory=True), report))
+    with contextlib.closing(Desk(tmp_path / "chats.db")) as desk:
+        with qtbot.waitSignal(desk.memory.opened):
+            pass
+        with qtbot.waitCallback() as was_read:
+            desk.memory.read(chat.id, was_read)
+        assert desk.memory.unsaved is None
+        desk.memory.set_draft(chat.id, "words")
+        assert desk.memory.unsaved is report
+        wait(desk, qtbot)
+        assert desk.memory.unsaved is report
 
 
 def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,11 @@ def test_a_template_may_change_its_own_lists() -> None:
     assert ChatTemplate(source).render([{"role": "user"}, {"role": "tool"}]) == "user['tool']"
 
 
+def test_a_list_of_many_messages_is_cheap() -> None:
+    source = "{% set a = [] %}{% for m in messages %}{% set _ = a.append(m) %}{% endfor %}{{ a|length }}"
+    assert ChatTemplate(source).render([{"role": "user", "content": "x"}] * 5000) == "5000"
+
+
 def test_renderings_in_several_threads() -> None:
     template = ChatTemplate(CHATML)
     expected = template.render(CONVERSATION)

@@ -282,6 +282,15 @@ def test_nested_and_recursive_arguments(plain: Speaker, call_format: CallFormat,
     assert ended
 
 
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_arguments_of_a_referenced_schema_with_a_quote_in_their_name(plain: Speaker, call_format: CallFormat) -> None:
+    named = {"type": "object", "properties": {'a"b': {"type": "string"}}, "required": ['a"b']}
+    tool, given = Tool("t", "", {"$ref": "#/$defs/it", "$defs": {"it": named}}), {'a"b': "1234"}
+    text = call_format.write([Call("t", given)])
+    assert plain.answer(call_format, use("required", tools=(tool,)), text) == (text, True)
+    assert read(CallReader(call_format, (tool,)), [*text]) == ("", [("t", given)])
+
+
 # MiniMax M3 writes empty objects, lists and texts alike.
 @pytest.mark.parametrize("call_format", [one for one in KINDS if not one.tag_mark], ids=lambda one: one.name)
 def test_arguments_of_any_kind(plain: Speaker, call_format: CallFormat) -> None:
