@@ -1,7 +1,7 @@
 """Writes a GGUF file of the shape of any model of the catalogue, with random numbers: to measure every family's speed.
 
-    python tests/benchmarks/family_models.py granite-4.0-h-tiny /dev/shm/granite.gguf
-    python tests/benchmarks/family_models.py minimax-m2 /dev/shm/minimax.gguf --layers 8
+    python tests/benchmarks/catalogue_models.py granite-4.0-h-tiny /dev/shm/granite.gguf
+    python tests/benchmarks/catalogue_models.py minimax-m2 /dev/shm/minimax.gguf --layers 8
 
 Matrices are Q4_0 but for those that llama.cpp's converter keeps in F16 or F32; the embedding that is also the head, and
 the head, are Q8_0. make_model.py makes models whose neurons fire and whose experts are chosen as in real models.

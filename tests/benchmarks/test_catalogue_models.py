@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from family_models import of_layers, write_model
+from catalogue_models import of_layers, write_model
 from family_speeds import MODELS
 
 from engine.library.estimate.catalogue import load_catalogue
