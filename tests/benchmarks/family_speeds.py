@@ -3,7 +3,7 @@
     python tests/benchmarks/family_speeds.py --llama-bench llama-bench --folder /dev/shm
     python tests/benchmarks/family_speeds.py --llama-bench llama-bench --device cpu --model smollm3-3b
 
-The files are made by catalogue_models.py, Q4_0 with random numbers, of as many layers as fit in --most-gb; one at a time,
+The files are made by catalogue_models.py: Q4_0 with random numbers, as many layers as fit in --most-gb; one at a time,
 and deleted. On a GPU, all of the model is there on both sides. Each side is asked `--repeat` times in a process of its
 own; medians of Hearth, means of llama-bench. Experts are chosen nearly at random. The CPU reads memory before and
 after, as its rate changes from minute to minute. A line a model is printed at once.
