@@ -390,6 +390,11 @@ class KVCache:
             self.keep(self.length, state)
 
     @property
+    def forgets(self) -> bool:
+        """Whether some layers keep their last positions only."""
+        return self._windows is not None
+
+    @property
     def snapshots(self) -> dict[int, F32]:
         """The snapshots of states, by length, ascending. Do not change them."""
         return self._snapshots

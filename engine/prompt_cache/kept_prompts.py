@@ -21,6 +21,7 @@ import numpy as np
 
 import engine
 from engine.config import ModelConfig
+from engine.errors import HostMemoryError
 from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel
@@ -146,6 +147,27 @@ class KeptPrompts:
             header = Header(parents[full], "state", tuple(tokens[full * BLOCK_TOKENS : n]), forms, self.token_s, 0)
             if n >= FEWEST_TOKENS:
                 yield from self._put(header, partial(_copied, state), chat)
+
+    def save_windows(self, cache: KVCache, tokens: Sequence[int], chat: str, mode: str) -> None:
+        """Keep what layers with a window need after these tokens, with which other chats begin too, before they forget.
+
+        tokens: all of the cache's, a whole number of blocks. Does nothing if RAM is short. Raises: CudaError.
+        """
+        tokens, parent = list(tokens), self._root(mode, cache.sequence_length)
+        for first in range(0, len(tokens) if chat else 0, BLOCK_TOKENS):
+            own = tuple(tokens[first : first + BLOCK_TOKENS])
+            if first >= cache.first_needed(len(tokens)) // BLOCK_TOKENS * BLOCK_TOKENS:
+                header = Header(parent, "kv", own, cache.forms(first), self.token_s, 0)
+                if "-" in header.forms:
+                    return
+                try:
+                    has_room = all(self._put(header, partial(cache.positions, first, len(own)), chat))
+                except HostMemoryError as error:
+                    log.info("The end of the instructions is not kept: %s", error.message)
+                    return
+                if not has_room:
+                    return
+            parent = key_of(parent, "kv", own)
 
     def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Generator[bool, None, bool]:
         """Yield as `save` does; return whether the block is kept."""

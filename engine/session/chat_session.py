@@ -245,7 +245,8 @@ class ChatSession:
         n_instructions: int,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        savings = Savings(*self._make_ready(prompt, chat, job), self._guesses(), n_instructions, self.turns)
+        ready = self._make_ready(prompt, chat, job)
+        savings = Savings(*ready, self._guesses(), n_instructions, self._keep_windows, self.turns)
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -276,6 +277,12 @@ class ChatSession:
                 )
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
+
+    def _keep_windows(self) -> None:
+        """Keep what layers with a window need after the instructions, which are in the cache."""
+        if self.prompts is not None and self._computed_in is not None:
+            tokens = self._cache.tokens[: self._cache.length].tolist()
+            self.prompts.save_windows(self._cache, tokens, self._chat, self._computed_in)
 
     def _guesses(self) -> Guesses:
         """Return the guesses of the next answer."""
@@ -410,10 +417,10 @@ class ChatSession:
     def _instructions_of(self, prompt: list[int], messages: Sequence[ChatMessage], encode: Encode) -> int:
         """Return how many tokens of a prompt are instructions, with which another chat would begin too.
 
-        0 for a model without recurrent state, which needs no snapshot there.
+        0 for a model without recurrent state or windows, which can be cut anywhere.
         """
         n_messages = instructions(messages)
-        if not n_messages or not self._cache.recurs:
+        if not n_messages or not (self._cache.recurs or self._cache.forgets):
             return 0
         return shared_length(prompt, encode([*messages[:n_messages], {"role": "user", "content": "?"}]))
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, HostMemoryError
 from engine.job import Job, never
+from engine.prompt_cache.block_file import BLOCK_TOKENS
 from engine.session.sampling import forced_tokens
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Savings:
     restored_s: float = 0.0  # that this took, which counts as time of the answer
     guesses: Guesses | None = None  # of this answer; None: each token is computed by itself
     instructions: int = 0  # tokens at the beginning of the prompt with which other chats begin too
+    keep_windows: Callable[[], None] = lambda: None  # called once they are computed, as far as whole blocks are kept
     turns: Turns = field(default_factory=Turns)
 
 
@@ -157,6 +159,7 @@ def prefill_steps(
     job: Job = Job(),
     turns: Turns | None = None,
     instructions: int = 0,
+    keep_windows: Callable[[], None] = lambda: None,
 ) -> Generator[None, None, Logits]:
     """Run `tokens` through the model, appending to `cache`; yield after each chunk but the last token.
 
@@ -164,7 +167,7 @@ def prefill_steps(
 
     The prompt is split into chunks, so that it can be cancelled and shows progress. The cache remembers its state near
     the end of the prompt, which is the end of a turn; a recurrent one also near the end of `instructions`, the first of
-    the tokens.
+    the tokens. With windows, keep_windows is called there.
 
     On the CPU, the logits do not depend on the speed of the chunks. Nor do they, on either device, on whether all
     tokens but the last are already cached from the same prompt. Prefill and decode round differently, so the last token
@@ -180,7 +183,10 @@ def prefill_steps(
     turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else n_before
     # A multiple of SMALLEST_CHUNK_TOKENS, so that the state is remembered between two chunks.
     said = min(instructions, n_before - SMALLEST_CHUNK_TOKENS) // SMALLEST_CHUNK_TOKENS * SMALLEST_CHUNK_TOKENS
-    first = said if cache.recurs and said >= FEWEST_INSTRUCTIONS_TOKENS else 0
+    if cache.forgets:  # to whole blocks of the prompt cache
+        said = (cache.length + said) // BLOCK_TOKENS * BLOCK_TOKENS - cache.length
+        said = 0 if said % SMALLEST_CHUNK_TOKENS else said
+    first = said if (cache.recurs or cache.forgets) and said >= FEWEST_INSTRUCTIONS_TOKENS else 0
 
     def after_layer(share: float) -> None:
         if job.cancelled():
@@ -211,8 +217,10 @@ def prefill_steps(
         model.prefill(ids[done : done + chunk], cache, ahead, after_layer, remembered)
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += chunk
-        if done == first:
+        if done == first and cache.recurs:
             cache.remember()
+        if done == first and cache.forgets:
+            keep_windows()
         job.progress(done, len(ids))
         step, most = SMALLEST_CHUNK_TOKENS, max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)
         target_s = TARGET_LAYER_S
@@ -311,7 +319,7 @@ def generate(
     limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
     instructions = savings.instructions - cache.length
-    steps = prefill_steps(model, prompt[cache.length :], cache, job, savings.turns, instructions)
+    steps = prefill_steps(model, prompt[cache.length :], cache, job, savings.turns, instructions, savings.keep_windows)
     try:
         while True:
             try:

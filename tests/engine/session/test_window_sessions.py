@@ -33,9 +33,9 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_cache, "REWIND", 32)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": WINDOW,
+@pytest.fixture(scope="module", params=[WINDOW])
+def folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    config = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": request.param,
               "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
     made = tmp_path_factory.mktemp("windowed")
     return make_tiny_model(made / "m", activation="silu", n_layers=3, max_context=CONTEXT, config=config)
@@ -138,6 +138,24 @@ def test_a_chat_from_the_disk(
         with monkeypatch.context() as patch:
             patch.setattr(KVCache, "put_positions", Mock(side_effect=CudaError("cuMemcpy2D", 1, "a fault that passes")))
             assert ask(prompts(reader), asked[0][0], chat="a") == (wanted[0], 0)
+
+
+@pytest.mark.parametrize("folder", [256], indirect=True)
+@pytest.mark.parametrize("n_said", [600, 0])
+def test_another_chat_with_the_same_instructions(
+    load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch, n_said: int
+) -> None:
+    monkeypatch.setattr(kv_cache, "SLACK", 320)
+    said = tokens(600)
+    asked = [([*said, *tokens(40, 2)], 150), ([*said, *tokens(40, 3)], 8)]
+    wanted, session = answers(load, asked), prompts(load())
+    for number, (given, n) in enumerate(asked):
+        ids, reused = ask(session, given, n, chat=str(number), n_instructions=n_said)
+        assert ids == wanted[number]
+        while (pause := session.keep()) is not None and pause == 0:
+            pass
+        session.forget()
+    assert (reused >= 512) == (n_said > 0), "long before the end of the first chat"
 
 
 def test_the_plan_counts_what_is_allocated(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
