@@ -21,7 +21,7 @@ V = 64
 
 
 class FakeCache:
-    recurs = False
+    recurs = forgets = False
 
     def __init__(self, capacity: int = 100) -> None:
         self.capacity = capacity
