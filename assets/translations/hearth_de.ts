@@ -6677,7 +6677,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Download {size}</source>
-<translation>{size} herunterladen</translation>
+<translation>{size} laden</translation>
 </message>
 <message>
 <source>Downloading version {version}…</source>

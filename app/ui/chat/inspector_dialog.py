@@ -32,6 +32,7 @@ from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.floating import announce, resize_within_screen
+from app.ui.widgets.flow import Flow
 from app.ui.widgets.pick_row import PickRow
 from app.ui.widgets.search_field import SearchField
 from app.ui.widgets.switches import Segments
@@ -328,11 +329,11 @@ class InspectorDialog(QDialog):
         self._head.addWidget(self.search)
         self._body.addWidget(self.stack, 1)
         self._body.addWidget(self._side)
-        self._foot.addWidget(self.copy_text)
-        self._foot.addWidget(self.copy_ids)
-        self._foot.addWidget(self.export)
-        self._foot.addStretch(1)
-        self._foot.addWidget(self.close_button)
+        self._acts = Flow()
+        for act in (self.copy_text, self.copy_ids, self.export):
+            self._acts.addWidget(act)
+        self._foot.addLayout(self._acts, 1)
+        self._foot.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignBottom)
         self._column = QVBoxLayout(self)
         self._column.addWidget(self.title)
         self._column.addWidget(self.line)
@@ -457,6 +458,7 @@ class InspectorDialog(QDialog):
         self._body.setSpacing(px(18))
         self._head.setSpacing(px(8))
         self._foot.setSpacing(px(4))
+        self._acts.setSpacing(px(4))
         self.search.setFixedWidth(px(200))
         font = theme.font("code")
         font.setPixelSize(theme.px(16))
