@@ -1,4 +1,4 @@
-"""Prefill and decode of every family's real shape beside llama.cpp, one after the other on the same file.
+"""Prefill and decode of a real shape of each newer family beside llama.cpp, one after the other on the same file.
 
     python tests/benchmarks/family_speeds.py --llama-bench llama-bench --folder /dev/shm
     python tests/benchmarks/family_speeds.py --llama-bench llama-bench --device cpu --model smollm3-3b

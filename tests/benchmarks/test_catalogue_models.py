@@ -24,9 +24,9 @@ def test_a_file_opens_with_the_shape_it_was_made_of(name: str, tmp_path: Path) -
     assert replace(found, layer_vocab_size=None) == shape
 
 
-def test_every_family_of_the_catalogue_is_measured_somewhere() -> None:
+def test_families_that_are_left_out_have_benchmarks_of_their_own() -> None:
     named = {load_catalogue().get(name).shape.family for name in MODELS}
-    in_other_records = {"qwen3_5", "qwen3_5_moe", "qwen3_moe", "gpt_oss", "deepseek2", "bamboo", "falcon", "opt"}
+    in_others = {"qwen3_5", "qwen3_5_moe", "qwen3_moe", "gpt_oss", "deepseek2", "bamboo", "falcon", "opt"}
     shipped = {entry.shape.family for entry in load_catalogue().entries if entry.shape is not None}
-    assert shipped <= named | in_other_records
+    assert shipped <= named | in_others
     assert named <= {family.name for family in FAMILIES}

@@ -128,7 +128,7 @@ def of_real_models() -> list[str]:
 
 
 def of_families() -> list[str]:
-    """The tables of every family beside llama.cpp, row by row."""
+    """The tables of newer families beside llama.cpp, row by row."""
     rows = []
     for device in ("h200", "cpu"):
         for name, one in newest(f"family-speeds-{device}")["models"].items():

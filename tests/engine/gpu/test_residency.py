@@ -519,7 +519,7 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
         for matrix in (w.gate, w.up, w.down_t):
             assert matrix is not None
             assert pinning.place.find(matrix.data.ctypes.data, matrix.row_bytes) is not None
-    every_s = vram_policy.LOOK_EVERY_S  # the RAM is looked at, whoever gave the budget
+    every_s = vram_policy.LOOK_EVERY_S  # RAM is checked even if the user set the budget
     assert pinning.gpu.balance() == pytest.approx(every_s)
     pinning.gpu.make_room()
     assert not pinning.calls("cuMemHostUnregister")
