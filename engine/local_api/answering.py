@@ -499,22 +499,22 @@ class Telling:
 
     def tell(self, event: TokenEvent) -> End | None:
         """Send what an event adds to the answer; return its end, if this is the last."""
-        text, is_last = event.text, event.finish_reason is not None
+        text, end = event.text, event.finish_reason
         if event.token_id is not None:
             text, self._opened = self._opened + text, ""
             self._turn.tokens += 1
             if self._notes is not None:
                 self._notes.token(event.token_id)
-        shown = () if self._notes is None else self._notes.told(text, is_last)
+        shown = () if self._notes is None else self._notes.told(text, end is not None)
         if self._parts is None:
             parts: tuple[Part, ...] = (TextPart(text),) if text else ()
         else:
             was_thinking = self._parts.is_thinking
-            parts = self._parts.append(text) + (self._parts.finish() if is_last else ())
+            parts = self._parts.append(text) + (() if end is None else self._parts.finish(end != "stop"))
             self.thought_tokens += event.token_id is not None and (was_thinking or self._parts.is_thinking)
         if parts or shown:
             self._turn.tell(Piece(parts, shown))
-        reason = "stop" if self.stop_text else event.finish_reason
+        reason = "stop" if self.stop_text else end
         if reason is None:
             return None
         stats = event.stats

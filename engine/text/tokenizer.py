@@ -27,7 +27,7 @@ from engine.text.older_vocabularies import read_pair, read_sentencepiece
 from engine.text.text_stream import KIMI_HEADER, KIMI_MARKS, KimiStream
 from engine.text.text_stream import TextStream as TextStream
 from engine.text.thinking import Thinking, Way, thinking_of, with_words
-from engine.text.thoughts import MARK_TOKENS, ReplySplitter, opened_thought
+from engine.text.thoughts import MARK_TOKENS, ReplySplitter, mark_spans, opened_thought
 from engine.text.vocabulary import Vocabulary, guarded, read_files
 from engine.thinking_level import Level
 
@@ -291,7 +291,22 @@ class Tokenizer:
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]
             return prompt + list(itertools.chain.from_iterable(tokens))
         prompt += self.encode(_RECIPIENT + _TO_ALL) if tools is not None and self._names_recipients else []
-        return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
+        opened = self.opened_thought(prompt)
+        return prompt + self._encode_begun(said, len(opened) if said.startswith(opened) else 0)
+
+    def _encode_begun(self, said: str, start: int) -> list[int]:
+        """Return the ids of the beginning of a reply from `start` on. Marks around its thoughts are special tokens."""
+        ids, spans = list[int](), mark_spans(said)
+        for begin, end in spans:
+            mark = self.encode(said[begin:end], special=True)
+            if begin >= start and any(i in self._special for i in mark):
+                ids += self.encode(said[start:begin]) + mark
+                start = end
+        rest = said[start:]
+        if self._speaks_kimi and spans and len(spans) % 2 == 0:  # the model writes the header of its answer
+            rest = rest.lstrip()
+            ids += self.encode(KIMI_HEADER, special=True) if rest else []
+        return ids + self.encode(rest)
 
     def opened_thought(self, prompt: Sequence[int]) -> str:
         """Return the marker with which a prompt makes the model begin with a thought, with the white space after it.

@@ -91,7 +91,7 @@ def test_a_call_that_is_cut_off_is_not_shown_as_text(call_format: CallFormat) ->
     text = call_format.write(CALLS[:1])
     for end in range(len(call_format.mark), len(text)):
         reader = CallReader(call_format, TOOLS)
-        parts = [*reader.append(text[:end]), *reader.finish()]
+        parts = [*reader.append(text[:end]), *reader.finish(is_cut=True)]
         assert not [part for part in parts if isinstance(part, TextPart)]
     reader = CallReader(call_format, TOOLS)
     almost = call_format.mark[:-1] + "§"
@@ -451,6 +451,36 @@ def test_kimi_k3_shows_neither_the_tags_of_the_answer_nor_calls(
     assert read(CallReader(KIMI, TOOLS), [*answer]) == (text, [(call.name, call.arguments) for call in calls])
 
 
+@pytest.mark.parametrize(
+    ("begun", "prompt"),
+    [
+        ("<|open|>think<|sep|>Hm", "Hi<|open|>think<|sep|>Hm"),
+        ("<|open|>think<|sep|>Hm.<|close|>think<|sep|>\n\n", "Hi<|open|>think<|sep|>Hm.<|close|>think<|sep|>"),
+        ("<|open|>think<|sep|>Hm.<|close|>think<|sep|>So <|sep|>",
+         "Hi<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>So <|sep|>"),
+        ("So", "Hi<|open|>response<|sep|>So"),
+    ],
+)  # fmt: skip
+def test_an_answer_of_kimi_k3_is_continued_where_it_ends(begun: str, prompt: str) -> None:
+    opened = "<|open|>{{ 'think' if thinking is not defined or thinking else 'response' }}<|sep|>"
+    tokenizer = speaker(*KIMI_MARKS, template=f"{{{{ messages[0].content }}}}{opened}").tokenizer
+    ids = tokenizer.encode_continued([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": begun}])
+    assert tokenizer.decode(ids, skip_special=False) == prompt
+    n_marks = prompt.removesuffix("So <|sep|>").count("<|")
+    assert sum(tokenizer.is_special(i) for i in ids) == n_marks, "those of the answer are text"
+
+
+@pytest.mark.parametrize(("opening", "end"), [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_begun_thought_is_continued_with_its_special_tokens(opening: str, end: str, opened: bool) -> None:
+    template = "{{ messages[0].content }}" + (opening if opened else "")
+    tokenizer = speaker(opening, end, template=template).tokenizer
+    for begun, n_marks in ((f"{opening}Hm", 1), (f"{opening}Hm.{end}\n\nSo {end}", 2)):
+        ids = tokenizer.encode_continued([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": begun}])
+        assert tokenizer.decode(ids, skip_special=False) == f"Hi{begun}"
+        assert sum(tokenizer.is_special(i) for i in ids) == n_marks
+
+
 def test_functionary_names_a_recipient_in_each_answer() -> None:
     functionary = next(one for one in FORMATS if one.name == "functionary-3.2")
     speaks = speaker(template="{{ messages[0].content }}{# '>>>all\n' #}>>>")
@@ -458,7 +488,7 @@ def test_functionary_names_a_recipient_in_each_answer() -> None:
     said = [*asked, {"role": "assistant", "content": "So"}]
     prompts = [speaks.tokenizer.decode(encode(one, tools=tools)) for one in (asked, said) for tools in (None, [])]
     assert prompts == ["Hi>>>all\n", "Hi", "Hi>>>all\nSo", "Hi>>>all\nSo"]
-    for text in ("So:\n>>> 1 + 1\n>>>get it", "", "all"):
+    for text in ("So:\n>>> 1 + 1\n>>>get it", "", "all", "So >>>", ">>>now"):
         for calls in ([], CALLS):
             written = f">>>all\n{text}{functionary.write(calls)}"
             assert speaks.answer(functionary, use(), written) == (written, True)
