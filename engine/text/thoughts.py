@@ -17,6 +17,7 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("<mm:think>", "</mm:think>"),
     ("<think:opensource>", "</think:opensource>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("<|think|>", "<|end|><|begin|>assistant"),
     ("[think]", "[/think]"),
     ("◁think▷", "◁/think▷"),
     ("<|start_thinking|>", "<|end_thinking|>"),
@@ -33,7 +34,7 @@ MARK_TOKENS = frozenset(
     for token in (opening.partition(">")[0] + ">" if ">" in opening else opening, end)
 )
 # Marks of the role and of the start of the answer. They are dropped.
-_PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>")
+_PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>", "<|content|>")
 _OPENINGS = tuple(opening for opening, _ in MARKS)
 _FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
 _LONG = 1_000_000  # characters; the split of a longer reply is cached

@@ -22,9 +22,10 @@ from engine.formats.gguf import open_gguf
 from engine.session.constraint import Constraint
 from engine.session.grammar import ToolGrammar, Vocabulary
 from engine.session.loaded_model import LoadedModel
+from engine.session.thought_limit import limit_thought
 from engine.text import vocabulary as text_vocabulary
-from engine.text.text_stream import KIMI_MARKS
-from engine.text.thoughts import ReplySplitter
+from engine.text.text_stream import APRIEL, KIMI_MARKS, SOLAR, SOLAR_ENDS
+from engine.text.thoughts import ReplySplitter, split
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.arguments import read_value
 from engine.tool_calls.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
@@ -468,6 +469,63 @@ def test_an_answer_of_kimi_k3_is_continued_where_it_ends(begun: str, prompt: str
     assert tokenizer.decode(ids, skip_special=False) == prompt
     n_marks = prompt.removesuffix("So <|sep|>").count("<|")
     assert sum(tokenizer.is_special(i) for i in ids) == n_marks, "those of the answer are text"
+
+
+SPELT = {
+    # the marks, the end of the prompt, a reply, what is shown of it, and its thought and answer
+    "solar": (
+        (*SOLAR.marks, *SOLAR_ENDS), "<|begin|>assistant",
+        "<|think|>Hm <|e.<|end|><|begin|>assistant<|content|>So.<|end|>",
+        "<|think|>Hm <|e.<|end|><|begin|>assistantSo.", "Hm <|e.", "So.",
+    ),
+    "solar without a thought": (
+        (*SOLAR.marks, *SOLAR_ENDS), "<|think|><|end|><|begin|>assistant", "<|content|>So.<|end|>", "So.", "", "So.",
+    ),
+    "apriel": (
+        (), f"{APRIEL.opening}\n", f"Hm [BEGIN.\n{APRIEL.end}\nSo.\n[END FINAL RESPONSE]",
+        "<think>\nHm [BEGIN.\n</think>\nSo.\n", "\nHm [BEGIN.\n", "So.\n",
+    ),
+    "apriel, which opens its thought": (
+        (), "", f"{APRIEL.opening} Hm{APRIEL.end}So.", "<think> Hm</think>So.", " Hm", "So.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELT)
+def test_thoughts_in_other_spellings(name: str) -> None:
+    marks, opened, reply, shown, thought, answer = SPELT[name]
+    template = f"{{{{ messages[0].content }}}}{opened}{{# {APRIEL.end if not marks else ''} #}}"
+    tokenizer = speaker(*marks, template=template).tokenizer
+    asked = [{"role": "user", "content": "Hi"}]
+    prompt, stream, splitter = tokenizer.encode_chat(asked), tokenizer.stream(), ReplySplitter()
+    ids = tokenizer.encode(reply, special=True)
+    special = {i: text for text, i in tokenizer.special_ids.items()}
+    ends = {special[i] for i in text_vocabulary.ends_of([i for i in special if special[i] == SOLAR.last], special)}
+    assert ends == set(SOLAR_ENDS if marks else ())
+    texts = [tokenizer.opened_thought(prompt), *map(stream.push, ids), stream.flush()]
+    assert "".join(texts) == shown
+    parts = [*map(splitter.append, texts), splitter.finish()]
+    assert ("".join(one for one, _ in parts), "".join(one for _, one in parts)) == (thought, answer)
+    whole = prompt + ids
+    for end in (shown.index("Hm") + 2 if thought else len(shown.rstrip()), len(shown.rstrip())):
+        begun = tokenizer.encode_continued([*asked, {"role": "assistant", "content": shown[:end]}])
+        assert begun == whole[: len(begun)]
+        assert len(begun) > len(prompt)
+
+
+@pytest.mark.parametrize("name", ["solar", "apriel"])
+def test_thoughts_in_other_spellings_are_limited(name: str) -> None:
+    marks, opened, reply, *_ = SPELT[name]
+    template = f"{{{{ messages[0].content }}}}{opened}{{# {APRIEL.end if not marks else ''} #}}"
+    tokenizer = speaker(*marks, template=template).tokenizer
+    prompt = tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    script = iter([*tokenizer.encode(reply.partition("Hm")[0], special=True), *tokenizer.encode("abc" * 20)])
+    sampler, stream = limit_thought(lambda logits, history: next(script), tokenizer, prompt, 5), tokenizer.stream()
+    text = tokenizer.opened_thought(prompt)
+    text += "".join(stream.push(sampler(np.zeros(1, np.float32), [])) for _ in range(50))
+    found = split(text)
+    assert found.thought in ("abcab", "abca")
+    assert "abcabc" in found.answer
 
 
 @pytest.mark.parametrize(("opening", "end"), [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
