@@ -29,10 +29,11 @@ from engine.model.graph import (
     emit,
     graph_of,
 )
-from engine.model.kv_cache import KVCache, Piece
+from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.kv_blocks import KvLayout
 

@@ -126,12 +126,9 @@ class KeptPrompts:
             return
         tokens = list(tokens[:length])
         parents = [self._root(mode, cache.sequence_length)]
-        for first in range(0, length, BLOCK_TOKENS):
-            own = tuple(tokens[first : first + BLOCK_TOKENS])
-            parents.append(key_of(parents[-1], "kv", own))
-            positions = partial(cache.positions, first, len(own))
-            header = Header(parents[-2], "kv", own, cache.forms(first), self.token_s, 0)
-            if not (yield from self._put(header, positions, chat)):
+        for first, header in self._blocks(cache, tokens, mode):
+            parents.append(header.key)
+            if not (yield from self._put(header, partial(cache.positions, first, len(header.tokens)), chat)):
                 return
         if not cache.recurs:
             return
@@ -153,21 +150,25 @@ class KeptPrompts:
 
         tokens: all of the cache's, a whole number of blocks. Does nothing if RAM is short. Raises: CudaError.
         """
-        tokens, parent = list(tokens), self._root(mode, cache.sequence_length)
-        for first in range(0, len(tokens) if chat else 0, BLOCK_TOKENS):
+        start = cache.first_needed(len(tokens)) // BLOCK_TOKENS * BLOCK_TOKENS
+        if not chat or "-" in cache.forms(start):
+            return
+        needed = (block for block in self._blocks(cache, tokens, mode) if block[0] >= start)
+        try:
+            for first, header in needed:
+                if not all(self._put(header, partial(cache.positions, first, len(header.tokens)), chat)):
+                    return
+        except HostMemoryError as error:
+            log.info("The end of the instructions is not kept: %s", error.message)
+
+    def _blocks(self, cache: KVCache, tokens: Sequence[int], mode: str) -> Iterator[tuple[int, Header]]:
+        """Yield the first position and the header of each block of the tokens, in order."""
+        parent = self._root(mode, cache.sequence_length)
+        for first in range(0, len(tokens), BLOCK_TOKENS):
             own = tuple(tokens[first : first + BLOCK_TOKENS])
-            if first >= cache.first_needed(len(tokens)) // BLOCK_TOKENS * BLOCK_TOKENS:
-                header = Header(parent, "kv", own, cache.forms(first), self.token_s, 0)
-                if "-" in header.forms:
-                    return
-                try:
-                    has_room = all(self._put(header, partial(cache.positions, first, len(own)), chat))
-                except HostMemoryError as error:
-                    log.info("The end of the instructions is not kept: %s", error.message)
-                    return
-                if not has_room:
-                    return
-            parent = key_of(parent, "kv", own)
+            header = Header(parent, "kv", own, cache.forms(first), self.token_s, 0)
+            yield first, header
+            parent = header.key
 
     def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Generator[bool, None, bool]:
         """Yield as `save` does; return whether the block is kept."""

@@ -24,8 +24,9 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.graph import emit
-from engine.model.kv_cache import Piece, StateCopy
+from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, RecurInput, Transformer
+from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.prefill_ops import GpuPrefillOps

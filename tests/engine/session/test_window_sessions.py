@@ -15,7 +15,7 @@ from samples.tiny_model import make_tiny_model
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled
 from engine.job import Job
-from engine.model import kv_cache
+from engine.model import window_memory
 from engine.model.kv_cache import KVCache
 from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
@@ -29,8 +29,8 @@ Load = Callable[..., LoadedModel]
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "SLACK", 64)
-    monkeypatch.setattr(kv_cache, "REWIND", 32)
+    monkeypatch.setattr(window_memory, "SLACK", 64)
+    monkeypatch.setattr(window_memory, "REWIND", 32)
 
 
 @pytest.fixture(scope="module", params=[WINDOW])
@@ -73,7 +73,7 @@ def ask(session: ChatSession, prompt: list[int], n: int = 8, **more: Any) -> tup
 def answers(load: Load, asked: list[tuple[list[int], int]]) -> list[list[int | None]]:
     """What a model says that keeps all, each time from the beginning."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kv_cache, "SLACK", CONTEXT)
+        patch.setattr(window_memory, "SLACK", CONTEXT)
         model = load()
         return [ask(ChatSession(model), prompt, n)[0] for prompt, n in asked]
 
@@ -145,7 +145,7 @@ def test_a_chat_from_the_disk(
 def test_another_chat_with_the_same_instructions(
     load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch, n_said: int
 ) -> None:
-    monkeypatch.setattr(kv_cache, "SLACK", 320)
+    monkeypatch.setattr(window_memory, "SLACK", 320)
     said = tokens(600)
     asked = [([*said, *tokens(40, 2)], 150), ([*said, *tokens(40, 3)], 8)]
     wanted, session = answers(load, asked), prompts(load())
@@ -164,11 +164,11 @@ def test_the_plan_counts_what_is_allocated(folder: Path, tmp_path: Path, monkeyp
         assert model.gpu is not None
         planned = model.gpu.placement.vram_parts_bytes["kv_cache"]
         assert model.gpu.part_bytes["kv_cache"] == planned
-        monkeypatch.setattr(kv_cache, "SLACK", CONTEXT)
+        monkeypatch.setattr(window_memory, "SLACK", CONTEXT)
         whole = FakeGpuMachine(tmp_path, monkeypatch).load(folder, sequences=sequences)
         assert whole.gpu is not None
         assert planned < 0.6 * whole.gpu.placement.vram_parts_bytes["kv_cache"]
-        monkeypatch.setattr(kv_cache, "SLACK", 64)
+        monkeypatch.setattr(window_memory, "SLACK", 64)
         for one in (model, whole):
             one.close()
 

@@ -21,7 +21,7 @@ from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream
-from engine.model import kv_cache
+from engine.model import window_memory
 from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
@@ -220,8 +220,8 @@ def test_layers_of_the_cpu_that_forget_positions(
     make: Make, monkeypatch: pytest.MonkeyPatch, streams: int | None
 ) -> None:
     """Streamed or not, in chunks that are longer than what their window has memory for, or shorter."""
-    monkeypatch.setattr(kv_cache, "SLACK", 32)
-    monkeypatch.setattr(kv_cache, "REWIND", 0)
+    monkeypatch.setattr(window_memory, "SLACK", 32)
+    monkeypatch.setattr(window_memory, "REWIND", 0)
     monkeypatch.setattr(prompt_checks, "CAPACITY", 320)
     config = replace(BASE, windows=(9, 0, 12)[: BASE.n_layers])
     setting = make(config, at_home=lambda i: False, streams=streams)
