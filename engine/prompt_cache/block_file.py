@@ -22,11 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from engine.model.window_memory import STORED_TOKENS
 from native_kernels.backend import U8
 
 Kind = Literal["kv", "state"]
 
-BLOCK_TOKENS = 256
+BLOCK_TOKENS = STORED_TOKENS
 INSTRUCTIONS = "instructions"
 MAGIC = b"HearthP1"
 _HASH_BYTES = 32

@@ -17,6 +17,7 @@ from engine.errors import Cancelled
 from engine.job import Job
 from engine.model import window_memory
 from engine.model.kv_cache import KVCache
+from engine.model.window_memory import STORED_TOKENS
 from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
 from engine.session.chat_session import ChatSession
@@ -122,6 +123,7 @@ def prompts(tmp_path: Path) -> Iterator[Callable[[LoadedModel], ChatSession]]:
 def test_a_chat_from_the_disk(
     load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", STORED_TOKENS + 32)
     prompt = tokens(700)
     asked = [([*prompt, *tokens(30, 4)], 8), ([*prompt[:300], *tokens(30, 5)], 8)]
     wanted, model = answers(load, asked), load()
@@ -147,7 +149,7 @@ def test_another_chat_with_the_same_instructions(
 ) -> None:
     monkeypatch.setattr(window_memory, "SLACK", 320)
     said = tokens(600)
-    asked = [([*said, *tokens(40, 2)], 150), ([*said, *tokens(40, 3)], 8)]
+    asked = [([*said, *tokens(40, 2)], 300), ([*said, *tokens(40, 3)], 8)]
     wanted, session = answers(load, asked), prompts(load())
     for number, (given, n) in enumerate(asked):
         ids, reused = ask(session, given, n, chat=str(number), n_instructions=n_said)
