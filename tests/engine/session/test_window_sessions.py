@@ -142,6 +142,20 @@ def test_a_chat_from_the_disk(
             assert ask(prompts(reader), asked[0][0], chat="a") == (wanted[0], 0)
 
 
+def test_what_was_kept_without_windows_is_kept_with_them_later(
+    load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", STORED_TOKENS + 32)
+    said, model, found = tokens(300), load(), []
+    for number, rest in enumerate((400, 30, 31)):
+        session = prompts(model)
+        found.append(ask(session, [*said, *tokens(rest, number + 4)], chat=str(number))[1])
+        session.keep()
+        session.prompts._store.flush()  # type: ignore[union-attr]
+    assert found[:2] == [0, 0], "the first chat forgot it before it was kept"
+    assert found[2] >= STORED_TOKENS
+
+
 @pytest.mark.parametrize("folder", [256], indirect=True)
 @pytest.mark.parametrize("n_said", [600, 0])
 def test_another_chat_with_the_same_instructions(
