@@ -70,6 +70,8 @@ class ChatMemory(QObject):
         self._chats: dict[str, list[Message]] = {}
         self._growing: dict[str, Message] = {}  # messages with unsaved text
         self._drafted: set[str] = set()  # chats with an unsaved draft
+        self.edits: dict[str, str] = {}  # texts of messages that are being edited, by id
+        self._edited: set[str] = set()  # messages with an unsaved edit
         self._new_draft: str | None = None  # of the new chat; None: not read yet
         self.has_early_draft = False  # the user began a message before the chats were open
         self._removed: dict[str, TakenOut] = {}
@@ -96,14 +98,14 @@ class ChatMemory(QObject):
         self.is_sound = False
         self.trouble.emit(error)
 
-    def _read_store(self) -> tuple[RescueReport | None, list[Conversation], str]:
+    def _read_store(self) -> tuple[RescueReport | None, list[Conversation], str, dict[str, str]]:
         self._store, report = self._open_store()
         with contextlib.suppress(StoreError):  # the next start marks them, and `read` shows them as interrupted
             self._store.mark_interrupted()
-        return report, self._store.conversations(), self._store.draft()
+        return report, self._store.conversations(), self._store.draft(), self._store.edits()
 
-    def _is_open(self, result: tuple[RescueReport | None, list[Conversation], str]) -> None:
-        report, conversations, draft = result
+    def _is_open(self, result: tuple[RescueReport | None, list[Conversation], str, dict[str, str]]) -> None:
+        report, conversations, draft, self.edits = result
         if self._ending:
             return
         self._conversations = {c.id: c for c in conversations} | self._conversations
@@ -111,9 +113,8 @@ class ChatMemory(QObject):
         self._new_draft = "\n".join(part for part in (draft, self._new_draft) if part)
         self.is_sound = report is None
         self._take(report)
-        bin_begins = self._started_at - BIN_DAYS * 24 * 3600
         has_changes = self._has_changes
-        self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))
+        self._keep("empty the bin", lambda: self._stored.empty_bin(self._started_at, BIN_DAYS))
         self._has_changes = has_changes  # of the user's
         self._search.store_is_open()
         self.changed.emit()
@@ -204,6 +205,13 @@ class ChatMemory(QObject):
             self._new_draft = text
         self._drafted.add(conversation_id)
         self._save_soon()
+
+    def set_edit(self, message_id: str, text: str) -> None:
+        """Set the text of a message that is being edited; empty: it no longer is. Saved within SAVE_EVERY_MS."""
+        if text != self.edits.get(message_id, ""):
+            self.edits[message_id] = text
+            self._edited.add(message_id)
+            self._save_soon()
 
     def _set_head(self, conversation_id: str, **fields: Any) -> None:
         before = self._conversations[conversation_id]
@@ -482,6 +490,9 @@ class ChatMemory(QObject):
             elif not conversation_id:
                 draft = self._new_draft or ""
                 self._keep("save what is written", partial(self._save_draft, draft))
+        edited, self._edited = self._edited, set()
+        for message_id in edited:
+            self._keep("save what is written", partial(self._save_edit, message_id, self.edits[message_id]))
 
     # -------------------------------------------------------------- saving
 
@@ -496,6 +507,9 @@ class ChatMemory(QObject):
 
     def _save_draft(self, text: str) -> None:
         self._stored.save_draft(text)
+
+    def _save_edit(self, message_id: str, text: str) -> None:
+        self._stored.save_edit(message_id, text)
 
     def _append(self, conversation_id: str, message: Message) -> None:
         self._stored.append(conversation_id, message)
@@ -523,7 +537,7 @@ class ChatMemory(QObject):
     @property
     def unsaved(self) -> StoreError | RescueReport | None:
         """Why what the user wrote would be lost if Hearth ended now; None: it would not."""
-        if self._report is not None and self._report.in_memory and (self._has_changes or self._drafted):
+        if self._report is not None and self._report.in_memory and (self._has_changes or self._drafted or self._edited):
             return self._report
         return self._stall
 

@@ -207,6 +207,31 @@ def test_the_draft_of_a_chat_that_is_not_begun_is_kept(tmp_path: Path, qtbot: An
     store.close()
 
 
+def test_an_open_edit_is_kept_until_it_is_closed_and_goes_with_its_message(tmp_path: Path, qtbot: Any) -> None:
+    desk = Desk(tmp_path / "chats.db")
+    qtbot.waitSignal(desk.memory.opened).wait()
+    chat, other = Conversation(), Conversation()
+    desk.memory.add(chat)
+    desk.memory.add(other)
+    first, second = turn(desk, chat.id, Role.USER, "a"), turn(desk, other.id, Role.USER, "b")
+    desk.memory.set_edit(first.id, "half")
+    desk.memory.set_edit(second.id, "typed, then killed")
+    with contextlib.closing(Store.open(desk.path)) as store:  # saved by the clock, not at the end
+        qtbot.waitUntil(lambda: store.edits() == {first.id: "half", second.id: "typed, then killed"})
+    desk.memory.set_edit(first.id, "half a \ud83d")
+    desk.close()
+    desk = Desk(tmp_path / "chats.db")
+    qtbot.waitSignal(desk.memory.opened).wait()
+    assert desk.memory.edits == {first.id: "half a \ufffd", second.id: "typed, then killed"}
+    desk.memory.set_edit(first.id, "")
+    desk.memory.delete(other.id)
+    desk.memory.erase([other.id])
+    desk.close()
+    with contextlib.closing(Store.open(tmp_path / "chats.db")) as store:
+        assert store.edits() == {}
+    assert b"then killed" not in b"".join(one.read_bytes() for one in tmp_path.iterdir())
+
+
 # ------------------------------------------------------------------ files
 
 
