@@ -138,7 +138,7 @@ class DesktopIntegration(QObject):
         """The user logs out, but may still cancel it, of which Qt reports nothing. If not, Qt sends Quit."""
         _application().installEventFilter(self)
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - a name of Qt
         if event.type() == QEvent.Type.Quit:  # the window must neither ask nor hide, or it would block the logout
             self._window.end_with_session()
         elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session goes on
