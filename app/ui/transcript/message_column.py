@@ -110,7 +110,7 @@ class MessageColumn(QWidget):
 
     def _find_sources(self) -> None:
         self._with_sources = [
-            index for index, message in enumerate(self.messages) if any(sources_of(message.attachments))
+            index for index, one in enumerate(self.messages) if one.attachments and any(sources_of(one.attachments))
         ]
 
     def _sources_at(self, index: int) -> Sources:

@@ -180,6 +180,45 @@ def test_the_head_of_a_chat_and_its_draft_are_kept(desk: Desk, qtbot: Any) -> No
     assert messages == [message]
 
 
+def test_the_shown_branch_is_computed_once_and_follows_every_change(
+    desk: Desk, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    monkeypatch.setattr(
+        "app.chat.chat_memory.branch", lambda messages, leaf: (computed.append(leaf), branch(messages, leaf))[1]
+    )
+    chat = Conversation()
+    desk.memory.add(chat)
+
+    def shown() -> list[Message] | None:
+        messages, head = desk.memory.messages(chat.id), desk.memory.conversation(chat.id)
+        assert messages is not None
+        assert head is not None
+        assert desk.memory.branch_of(chat.id) == branch(messages, head.leaf)
+        return desk.memory.branch_of(chat.id)
+
+    assert shown() == []
+    a = turn(desk, chat.id, Role.USER, "a")
+    assert shown() == [a]
+    computed.clear()
+    b = turn(desk, chat.id, Role.ASSISTANT, "b", a.id)
+    assert shown() == [a, b]
+    b = replace(b, text="b, longer")
+    desk.memory.update(chat.id, b)
+    assert shown() == [a, b]
+    assert computed == [], "a chat that grows is not walked again"
+    (shown() or []).clear()
+    c = turn(desk, chat.id, Role.ASSISTANT, "c", a.id)
+    assert shown() == [a, c]
+    desk.memory.update(chat.id, replace(b, text="beside the branch"))
+    desk.memory.set_leaf(chat.id, b.id)
+    assert [m.text for m in shown() or []] == ["a", "beside the branch"]
+    desk.memory.remove(chat.id, a.id)
+    assert [m.text for m in shown() or []] == ["beside the branch"]
+    desk.memory.put_back(chat.id, a.id)
+    assert len(shown() or []) == 2
+
+
 def test_a_draft_of_the_last_moment_is_kept(tmp_path: Path, qtbot: Any) -> None:
     desk = Desk(tmp_path / "chats.db")
     chat = Conversation()
