@@ -321,6 +321,9 @@ def test_a_popover_closes_when_another_opens_or_what_it_is_beside_goes(arrive: A
         assert len(shown()) == 1, command
         assert shown() != before, "the other one"
         before = shown()
+    window.commands.run("find")
+    assert shown() == [], "the keyboard is elsewhere, so Esc would not reach it"
+    assert person.page.find_bar.isAncestorOf(QApplication.focusWidget() or window)
     window.commands.run("presets")
     window.commands.run("models")
     person.wait(lambda: shown() == [])
