@@ -21,6 +21,7 @@ from app.chat.store.store import Store
 from app.errors import StoreError
 from app.settings import AppSettings, load_settings
 from app.startup.bootstrap import folders_in
+from app.ui.transcript.own_message import MessageEditor
 from app.ui.widgets.floating import ConfirmDialog, Toast
 from app.ui.widgets.popover import Popover
 from engine.assets import starter_model
@@ -150,6 +151,25 @@ def test_chats_are_switched_renamed_deleted_and_brought_back(arrive: Arrive) -> 
     (toast,) = person.page.findChildren(Toast)
     toast.settle()
     assert toast.geometry().center().y() < person.page.transcript.mapTo(person.page, QPoint(0, 0)).y(), "in the bar"
+
+
+def test_an_open_edit_is_there_after_a_restart_and_a_cancelled_one_is_not(arrive: Arrive) -> None:
+    person = arrive(location="in-thread")
+    person.wait_ready()
+    person.ask("hello")
+    person.press(Qt.Key.Key_Up)
+    for field in [one.field for one in person.page.findChildren(MessageEditor)]:
+        field.set_text("half a sentence")
+    person.leave()
+    for left in ("half a sentence", ""):
+        person = arrive(location="in-thread", settings=load_settings(person.places.settings_file)[0])
+        person.wait_ready()
+        person.wait(lambda: person.page.transcript.views)  # noqa: B023 - called at once
+        editors = person.page.findChildren(MessageEditor)
+        assert [one.field.text() for one in editors] == [left] * bool(left)
+        for editor in editors:
+            person.qtbot.keyClick(editor.field, Qt.Key.Key_Escape)
+        person.leave()
 
 
 def test_two_chats_at_once_and_the_running_one_shown_live(arrive: Arrive, tmp_path: Path) -> None:
@@ -301,6 +321,9 @@ def test_a_popover_closes_when_another_opens_or_what_it_is_beside_goes(arrive: A
         assert len(shown()) == 1, command
         assert shown() != before, "the other one"
         before = shown()
+    window.commands.run("find")
+    assert shown() == [], "the keyboard is elsewhere, so Esc would not reach it"
+    assert person.page.find_bar.isAncestorOf(QApplication.focusWidget() or window)
     window.commands.run("presets")
     window.commands.run("models")
     person.wait(lambda: shown() == [])
