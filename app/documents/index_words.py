@@ -11,8 +11,10 @@ _ALONE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U000
 _HYPHENED = re.compile(r"\b[^\W\d_]+(?:-[^\W\d_]+)+\b")
 _WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+")  # FTS5 takes "0.8" as a phrase
 MOST_WORDS = 64  # of a question
-_STEM_FROM, _STEM_LESS = 6, 2  # longer words are found by their beginnings as well, so other endings are found
+_STEM_FROM, _STEM_LESS = 8, 3  # longer words are found by their beginnings as well, so other endings are found
+_ENDED_FROM, _ENDINGS = 6, ("en", "er", "es", "em", "rn")  # shorter ones without a German ending: others find too much
 _PART_FROM, _LONGEST_PART = 4, 30  # letters of a word in a compound, such as "Chatgruppe"
+_BEGINS_FROM = 5  # letters with which a compound may begin another: "Eigenwert" for "Eigenvektor"
 _LIKE_FROM, _LIKE = 4, 0.75  # for a word of so many letters that no document has: how like another has to be
 
 # Function words of English, German, French and Spanish: they say nothing about what is asked.
@@ -93,10 +95,13 @@ def _forms_of(word: str, is_known: Callable[[str], bool], vocabulary: Callable[[
         return forms
     if len(word) >= _STEM_FROM:
         forms.append(f'"{word[:-_STEM_LESS]}"*')
+    elif len(word) >= _ENDED_FROM and word.endswith(_ENDINGS):
+        forms.append(f'"{word[:-2]}"*')
     if len(word) >= _LIKE_FROM and not any(map(is_known, forms)):
         forms += [f'"{one}"' for one in difflib.get_close_matches(word, vocabulary(word[0]), 2, _LIKE)]
         sizes = range(min(len(word) - 1, _LONGEST_PART), _PART_FROM - 1, -1)
-        first = next(filter(is_known, (f'"{word[:size]}"' for size in sizes)), None)
+        begins = (f'"{word[:size]}"' + "*" * (size >= _BEGINS_FROM) for size in sizes)  # of other compounds, too
+        first = next(filter(is_known, begins), None)
         last = next(filter(is_known, (f'"{word[-size:]}"' for size in sizes)), None)
         forms += [part for part in (first, last) if part is not None]
     return forms

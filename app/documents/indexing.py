@@ -57,6 +57,7 @@ class _Work:
 
     folders: list[str] = field(default_factory=list)
     waiting: dict[str, None] = field(default_factory=dict)  # paths to read, in order
+    changed: set[str] = field(default_factory=set)  # those that the watch named, until their reading begins
     seen: set[str] = field(default_factory=set)  # folders that were scanned
     gone: set[str] = field(default_factory=set)  # folders that are not there
     full: set[str] = field(default_factory=set)  # folders with more files than are read
@@ -239,6 +240,8 @@ class Indexer:
 
     def _read(self, path: str) -> None:
         file, passages = None, []
+        with self._there:
+            self._work.changed.discard(path)
         try:
             what = os.stat(path)
             file = IndexedFile(0, path, what.st_size, what.st_mtime_ns)
@@ -269,7 +272,8 @@ class Indexer:
             self._index.put(file, passages)
         known = self._index.file(path)
         with self._there:
-            self._work.waiting.pop(path, None)
+            if path not in self._work.changed:
+                self._work.waiting.pop(path, None)
             if known is None:
                 self._files.pop(path, None)
             else:
@@ -326,6 +330,7 @@ class Indexer:
             others = [path for path in paths if path in self._files or os.path.isdir(path)]
             work.scans = work.scans or any(path not in first for path in others)
             work.waiting = dict.fromkeys([*first, *work.waiting])
+            work.changed.update(first)
             self._there.notify_all()
 
 

@@ -106,6 +106,26 @@ def test_changes_are_followed(watched: Watched, folder: Path) -> None:
     watched.wait(lambda: "c.txt" in watched.texts())
 
 
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, path = watched.indexer._reader.read, folder / "a.txt"
+
+    def change_after_reading(path: Path, *of: Any) -> Any:
+        document = reads(path, *of)
+        monkeypatch.setattr(watched.indexer._reader, "read", reads)
+        path.write_text("changed paper")
+        watched.indexer._have_changed({str(path)})
+        return document
+
+    monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)
+    (folder / "deep" / "deeper" / "b.md").unlink()
+    monkeypatch.setattr(watched.indexer._reader, "read", change_after_reading)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    assert watched.texts() == {path.name: "changed paper"}
+
+
 def test_what_changed_between_two_starts_is_read_again(tmp_path: Path, folder: Path) -> None:
     first = Watched(tmp_path / "documents.db")
     first.indexer.set_folders([str(folder)])
