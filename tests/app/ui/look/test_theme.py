@@ -128,7 +128,7 @@ def test_inter_ships_with_hearth_in_three_weights_and_italic(qtbot: QtBot, qapp:
     assert roles == {"body": 400, "label": 500, "heading": 600}
     widths = []
     for font in map(theme.font, roles):
-        font.setPixelSize(200)  # Windows rounds widths to whole pixels
+        font.setPixelSize(200)  # widths are whole pixels under Wine
         widths.append(QFontMetricsF(font).horizontalAdvance("Wide"))
     assert widths == sorted(set(widths)), "each weight has its own file"
     italic = theme.font("body")
