@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 # Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
+MOST_TOKENS_OF_RUN = 8  # that a compiled program appends together, with a state after each
 MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
 
 
@@ -106,9 +107,9 @@ class KVCache:
 
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
-        """Return the bytes of a cache for `context` tokens, with all snapshots that it may keep."""
+        """Return the bytes of a cache for `context` tokens, with all snapshots and states that it may keep."""
         kept = stored_kv_bytes(config, context, codec), turn_bytes(config, context, codec)
-        return sum(map(sum, kept)) + state_bytes(config)
+        return sum(map(sum, kept)) + state_bytes(config) + within_bytes(config)
 
     @staticmethod
     def bytes_read(config: ModelConfig, position: int, codec: KvCodec = "f32") -> int:
@@ -542,3 +543,9 @@ def _by_layer(
 def state_bytes(config: ModelConfig) -> int:
     """Return the bytes of a conversation's recurrent state, with all snapshots that are kept; 0 without."""
     return 4 * config.state_size * (2 + MOST_SNAPSHOTS)
+
+
+def within_bytes(config: ModelConfig) -> int:
+    """Return the most bytes of the states after each token of a run but its last; 0 without."""
+    size = 4 * config.state_size
+    return size * min(MOST_TOKENS_OF_RUN - 1, MOST_BYTES_WITHIN // size) if size else 0
