@@ -17,6 +17,7 @@ from engine.errors import Cancelled
 from engine.job import Job
 from engine.model import window_memory
 from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
 from engine.model.window_memory import STORED_TOKENS
 from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
@@ -105,6 +106,24 @@ def test_a_stopped_prompt(load: Load) -> None:
     assert first
     list(session.generate(prompt, SamplingConfig(temperature=0, max_tokens=8), Job(stop)))
     assert ask(session, prompt)[0] == second
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_a_stopped_prompt_continues_where_it_was(load: Load, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", 128)
+    monkeypatch.setattr(Transformer, "largest_chunk_tokens", 128)  # as 512 and 512 are
+    prompt, done = tokens(900), [0]
+
+    def progress(n: int, n_all: int) -> None:
+        done[0] = n
+
+    model = load()
+    first, second = ChatSession(model), ChatSession(model)
+    job = Job(lambda: done[0] > share * len(prompt), progress)
+    list(first.generate(prompt, SamplingConfig(temperature=0, max_tokens=8), job))
+    ids, reused = ask(first, prompt)
+    assert reused > done[0] - 129 > 0
+    assert ids == ask(second, prompt)[0]
 
 
 @pytest.fixture
