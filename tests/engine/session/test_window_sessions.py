@@ -85,7 +85,11 @@ def test_turns_again_without_a_thought_and_branches(load: Load) -> None:
     asked = [(prompt, 120), (prompt, 8), ([*prompt, *tokens(40, 2)], 8), ([*prompt[:100], *tokens(30, 3)], 8)]
     wanted, session = answers(load, asked), ChatSession(load())
     assert session.cache.local_capacity < 300
-    found = [ask(session, *one) for one in asked]
+    found = [ask(session, *asked[0])]
+    turn = session.cache._turn
+    assert turn is not None
+    assert 0 < sum(n for _, n, _ in turn.copies) <= session.cache.local_first - turn.first, "only what was forgotten"
+    found += [ask(session, *one) for one in asked[1:]]
     assert [ids for ids, _ in found] == wanted
     reused = [n for _, n in found]
     assert reused[:2] == [0, len(prompt) - 1], "what an answer let layers forget comes back"
