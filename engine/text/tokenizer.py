@@ -304,7 +304,7 @@ class Tokenizer:
         return self._own_spelling or Spelling()
 
     def _encode_begun(self, said: str, prompt: list[int]) -> list[int]:
-        """Return the ids of the beginning of a reply after the prompt. The marks around its thoughts are the model's."""
+        """Return the ids of the beginning of a reply to the prompt, with the model's own marks around thoughts."""
         opened, ids, spans, spelling = self.opened_thought(prompt), list[int](), mark_spans(said), self._spelling
         start = len(opened) if said.startswith(opened) else 0
         for begin, end in spans:
