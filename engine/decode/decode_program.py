@@ -21,7 +21,7 @@ from engine.decode.ffn_calls import why_not as why_no_ffn_calls
 from engine.errors import Cancelled
 from engine.job import never
 from engine.model.counters import FfnCounters
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import MOST_TOKENS_OF_RUN, KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
@@ -35,7 +35,7 @@ from native_kernels.cpu.runtime.side_by_side import kernels_for, side_by_side
 from native_kernels.cpu.runtime.token_state import NEW_STATE, STATE
 from native_kernels.kv_blocks import KvLayout
 
-MOST_TOKENS = 8  # of a program; beyond, prefill is about as fast
+MOST_TOKENS = MOST_TOKENS_OF_RUN  # of a program; beyond, prefill is about as fast
 
 
 def why_not(

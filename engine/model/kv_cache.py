@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 # Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
+MOST_TOKENS_OF_RUN = 8  # that a compiled program appends together, with a state after each
 MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
 
 
@@ -106,9 +107,9 @@ class KVCache:
 
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
-        """Return the bytes of a cache for `context` tokens, with all snapshots that it may keep."""
+        """Return the bytes of a cache for `context` tokens, with all snapshots and states that it may keep."""
         kept = stored_kv_bytes(config, context, codec), turn_bytes(config, context, codec)
-        return sum(map(sum, kept)) + state_bytes(config)
+        return sum(map(sum, kept)) + state_bytes(config) + within_bytes(config)
 
     @staticmethod
     def bytes_read(config: ModelConfig, position: int, codec: KvCodec = "f32") -> int:
@@ -124,7 +125,7 @@ class KVCache:
     def n_bytes(self) -> int:
         """Bytes allocated now."""
         of_states = self._states.nbytes + sum(one.nbytes for one in (*self._snapshots.values(), *self._within))
-        of_turn = 0 if self._turn is None or self._turn.data is None else self._turn.data.nbytes
+        of_turn = 0 if self._turn is None else self._turn.n_bytes
         return int(self.blocks.nbytes + self.local_blocks.nbytes + of_states + of_turn)
 
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]:
@@ -190,14 +191,18 @@ class KVCache:
         self.local_first = self._run_first = first
 
     def _copy_turn(self, first: int) -> None:
-        """Copy what the remembered length needs, if positions before `first` are forgotten."""
+        """Copy what the remembered length needs of the positions before `first`, which are about to be forgotten."""
         turn = self._turn
-        if turn is None or turn.data is not None or turn.first >= first:
+        if turn is None:
             return
-        n, self._turn = turn.end - turn.first, None
+        start, end = turn.first_in_cache, -(-turn.end // kv_blocks.BLOCK) * kv_blocks.BLOCK
+        n = min(first, end) - start
+        if n <= 0:
+            return
         try:
-            self._turn = replace(turn, n=n, data=self._copied(self._forms(self._local), turn.first, n))
+            turn.copies.append((start, n, self._copied(self._forms(self._local), start, n)))
         except HostMemoryError as error:
+            self._turn = None
             log.info("The end of the turn is not kept: %s", error.message)
 
     def forms(self, first: int) -> str:
@@ -440,9 +445,11 @@ class KVCache:
         if self._has_windows(length):
             return length
         turn = self._turn
-        if turn is None or turn.data is None or self.first_needed(min(length, turn.end)) < turn.first:
+        if turn is None or self.first_needed(min(length, turn.end)) < turn.first:
             return 0
-        return min(length, turn.end)
+        found = min(length, turn.end)
+        is_whole = self._run_first == self.local_first  # else a dropped run has moved positions that were not copied
+        return found if is_whole or found <= turn.first_in_cache else 0
 
     def _has_windows(self, length: int) -> bool:
         """Return whether layers with a window have what they need after so many tokens."""
@@ -475,12 +482,21 @@ class KVCache:
         elif not self._has_windows(length):
             turn = self._turn
             assert turn is not None, "`reusable` has checked it"
-            assert turn.data is not None, "as above"
-            self.local_first = self._run_first = turn.first
-            self._put(turn.first, turn.n, turn.data, self._forms(self._local))
+            self._put_turn(turn, length)
         if self._turn is not None:  # positions from the length on are written over
             self._turn.end = min(self._turn.end, length)
             self._turn = self._turn if self._turn.end > self._turn.first else None
+
+    def _put_turn(self, turn: Turn, length: int) -> None:
+        """Let layers with a window have the turn's positions up to `length`, those in the cache further back."""
+        start, n = turn.first_in_cache, length - turn.first_in_cache
+        for layer in self._local if n > 0 else ():
+            kept = np.empty(sum(self._piece_sizes(self._forms([layer]), n)), np.uint8)
+            self._copy_layer(layer, start - self.local_first, n, kept)
+            self._put_layer(layer, start - turn.first, n, kept)
+        self.local_first = self._run_first = turn.first
+        for first, n_copied, data in turn.copies:
+            self._put(first, n_copied, data, self._forms(self._local))
 
     def _go_back(self, n_tokens: int) -> None:
         """Return to the state after the first n_tokens of the last run."""
@@ -515,7 +531,8 @@ def turn_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]
     if windows is None or windows.capacity(positions) == positions:
         return [0] * config.n_layers
     of_windows = {i: spec for i, spec in _stored(config).items() if spec.local}
-    return _by_layer(config, of_windows, windows.most_kept, codec, windows.most_kept)
+    most = min(windows.most_kept, windows.first_read(positions))  # no more than is forgotten
+    return _by_layer(config, of_windows, most, codec, most)
 
 
 def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
@@ -542,3 +559,9 @@ def _by_layer(
 def state_bytes(config: ModelConfig) -> int:
     """Return the bytes of a conversation's recurrent state, with all snapshots that are kept; 0 without."""
     return 4 * config.state_size * (2 + MOST_SNAPSHOTS)
+
+
+def within_bytes(config: ModelConfig) -> int:
+    """Return the most bytes of the states after each token of a run but its last; 0 without."""
+    size = 4 * config.state_size
+    return size * min(MOST_TOKENS_OF_RUN - 1, MOST_BYTES_WITHIN // size) if size else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.config import ModelConfig
@@ -107,13 +107,21 @@ class WindowMemory:
 class Turn:
     """Positions `first` to `end` - 1, with which the cache can be cut back to the end of a turn.
 
-    data: of layers with a window, of n positions, once they forget some of them.
+    copies: of layers with a window, what they have forgotten of these positions: first position, number, data.
     """
 
     first: int
     end: int
-    n: int = 0
-    data: U8 | None = None
+    copies: list[tuple[int, int, U8]] = field(default_factory=list)
+
+    @property
+    def first_in_cache(self) -> int:
+        """The first position that was not copied. It may lie after the end."""
+        return sum(self.copies[-1][:2]) if self.copies else self.first
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(data.nbytes for _, _, data in self.copies)
 
 
 def window_positions(config: ModelConfig, positions: int, sequences: int = 1) -> int:

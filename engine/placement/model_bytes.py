@@ -16,7 +16,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import EngineError
 from engine.model.draft_layer import open_drafts, trail_bytes
 from engine.model.families import PlannedTensor, split_expert_name
-from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes, turn_bytes
+from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes, turn_bytes, within_bytes
 from engine.model.mapped_weights import copied_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
@@ -191,10 +191,12 @@ class ModelBytes:
     def kv_of_layer(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
         """Return the bytes of each layer's cache, [L], for sequences with this many positions in all.
 
-        Keys and values of attention, and `kept_in_ram`.
+        Keys and values of attention, `kept_in_ram`, and the states within a run, which a GPU has in its own memory.
         """
-        stored = np.array(stored_kv_bytes(self.config, context, codec, sequences), np.int64)
-        return stored + self.kept_in_ram(context, codec, sequences)
+        found = np.array(stored_kv_bytes(self.config, context, codec, sequences), np.int64)
+        if layers := list(self.config.delta_layers):
+            found[layers] += sequences * within_bytes(self.config) // len(layers)
+        return found + self.kept_in_ram(context, codec, sequences)
 
     def kept_in_ram(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
         """Return the bytes in RAM of each layer's cache, [L], of a layer on the GPU too.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.errors import Cancelled
 from engine.gpu.prefill.cold_stream import ColdStream, Experts, Key, Neurons, Rates, Wanted, ZeroCopy
 from engine.gpu.prefill.layer_pass import Chunk, LayerPass, PromptCache
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
@@ -33,6 +34,7 @@ from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Rows
 
 Look = Callable[[float], None]
+MOST_FINISH_S = 1.0  # that a cancelled chunk may take to its end, so that layers with a window keep the prompt so far
 _NOTHING: F32 = np.zeros((0, 0), np.float32)
 
 
@@ -100,6 +102,7 @@ class GpuPrefill:
 
         Cost: the bytes of `sizes` on the GPU, and pinned memory. Raises: CudaOutOfMemoryError; nothing is kept then.
         """
+        self.n_kept = 0  # positions of the last run, or of the beginning of a cancelled one, that all layers have
         self._cpu, self._model, self._ops = cpu, model, ops
         self._config = cpu.config
         self._memory = PrefillMemory(ops, sizes)
@@ -147,6 +150,7 @@ class GpuPrefill:
         self._missing = self._cold_neurons()
         most, wanted = self._memory.sizes.positions, len(tokens) if last is None else min(last, len(tokens))
         found: list[F32] = []
+        self.n_kept, stops = 0, list[Cancelled]()
         try:
             self._embed(tokens[:most], cache.length)
             for done in range(0, len(tokens), most):
@@ -154,12 +158,24 @@ class GpuPrefill:
                 earlier = done / len(tokens)
                 share = len(chunk) / len(tokens)
 
-                def report(part: float, earlier: float = earlier, share: float = share) -> None:
-                    look(earlier + share * part)
+                began = time.perf_counter()
+
+                def report(part: float, earlier: float = earlier, share: float = share, began: float = began) -> None:
+                    try:
+                        look(earlier + share * part)
+                    except Cancelled as stop:
+                        rest_s = (time.perf_counter() - began) * (1 - part) / part
+                        if not cache.forgets or rest_s > MOST_FINISH_S:
+                            self.n_kept *= not cache.forgets
+                            raise
+                        stops.append(stop)
 
                 unwanted = min(len(chunk), max(0, len(tokens) - wanted - done))
                 self._copy = None if copy is None else replace(copy, n_tokens=copy.n_tokens - done)
                 found.append(self._run_chunk(chunk, following, cache, cache.length + done, length, report, unwanted))
+                self.n_kept += len(chunk)
+                if stops:
+                    raise stops[0]
         except BaseException:
             self._cold.stop()
             self._memory.settle()

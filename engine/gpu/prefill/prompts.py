@@ -137,6 +137,11 @@ class Prompts:
         """Return these prompts for a mode, whose executor computes the layers placed on the CPU and counts."""
         return PromptsOfMode(self, executor)
 
+    @property
+    def n_kept(self) -> int:
+        """As GpuPrefill.n_kept."""
+        return 0 if self._prefill is None else self._prefill.n_kept
+
     def run(
         self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look,
         copy: StateCopy | None = None,
@@ -209,6 +214,11 @@ class PromptsOfMode:
     def chunk_tokens(self) -> int:
         """As Prompts.chunk_tokens."""
         return self._prompts.chunk_tokens
+
+    @property
+    def n_kept(self) -> int:
+        """As Prompts.n_kept."""
+        return self._prompts.n_kept
 
     def run(self, tokens: I64, cache: GpuCache, length: int, look: Look, copy: StateCopy | None = None) -> F32:
         """As Prompts.run."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.errors import DeviceFailedError
+from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.weights.cache import GpuCache
 from engine.model.kv_cache import KVCache, StateCopy
@@ -31,8 +31,12 @@ _FIRST_CHUNK_TOKENS = 512  # large, because each chunk streams all cold neurons 
 class GpuPrefill(Protocol):
     """Prefill of many positions at once.
 
-    least_tokens: for fewer tokens, decode is faster. chunk_tokens: positions computed at once.
+    least_tokens: for fewer tokens, decode is faster. chunk_tokens: positions computed at once. n_kept: positions that
+    all layers have after a cancelled run.
     """
+
+    @property
+    def n_kept(self) -> int: ...
 
     @property
     def least_tokens(self) -> int: ...
@@ -72,8 +76,8 @@ class GpuTransformer(Transformer):
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.
 
-        look: called between two tokens. If it raises, the cache has the length before, or a shorter one that its
-        recurrent state can be cut to. Raises: also DeviceFailedError.
+        look: called between two tokens. If it raises Cancelled, the cache keeps the tokens so far. After other errors,
+        it has the length before, or a shorter one that it can be cut to. Raises: also DeviceFailedError.
         """
         return self._append(tokens, cache, ahead, look, self._one_by_one)
 
@@ -131,6 +135,8 @@ class GpuTransformer(Transformer):
                 if i:
                     look(i / len(tokens))
                 hidden[i] = self._program.hidden(int(token), cache, length)
+        except Cancelled:
+            raise
         except BaseException:
             cache.truncate(cache.reusable(before))
             raise
@@ -145,6 +151,8 @@ class GpuTransformer(Transformer):
                 done += n
                 look(done / len(tokens))
             return self._one_by_one(tokens[done:], cache, length, look)[-1:]
+        except Cancelled:
+            raise
         except BaseException:
             cache.truncate(cache.reusable(before))
             raise
@@ -160,7 +168,10 @@ class GpuTransformer(Transformer):
             with suppress(DeviceFailedError):
                 cache.drop_run()
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Cancelled) and self._many.n_kept and not cache.recurs:
+                cache.tokens[cache.length : cache.length + len(tokens)] = tokens
+                cache.advance(self._many.n_kept)
             cache.drop_run()
             raise
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens

@@ -18,7 +18,7 @@ from test_gpu_families import prompt_ops
 
 from engine.config import ModelConfig
 from engine.decode.decode_program import DecodeProgram
-from engine.errors import HostMemoryError
+from engine.errors import Cancelled, HostMemoryError
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import sizes_for
@@ -139,7 +139,9 @@ def test_tokens_on_a_gpu(any_gpu: Gpu, name: str, on_cpu: int, references: Refer
 
 
 @pytest.mark.parametrize(("name", "on_cpu"), [("gemma3", 0), ("gemma4", 1), ("gemma3n", 0), ("gpt-oss", 1)])
-def test_prompts_on_a_gpu(any_gpu: Gpu, name: str, on_cpu: int, references: References) -> None:
+def test_prompts_on_a_gpu(
+    any_gpu: Gpu, name: str, on_cpu: int, references: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In chunks that are longer than what windows have memory for, or shorter; then tokens."""
     config, weights = opened_case(references, name)
     tokens, ops = some_tokens(config, CONTEXT), ReferenceOperators()
@@ -151,13 +153,38 @@ def test_prompts_on_a_gpu(any_gpu: Gpu, name: str, on_cpu: int, references: Refe
     sizes = sizes_for(config, [w.ffns[0] for w in weights.layers], CONTEXT)
     on_device, sizes = prompt_ops(any_gpu), replace(sizes, positions=32 if config.n_shared_kv_layers else 96)
     prefill = GpuPrefill(reference, ours.loaded.model, on_device, ours.pool, sizes)
-    many: Any = SimpleNamespace(least_tokens=2, chunk_tokens=96, run=lambda *run: prefill.run(*run[:4]))
+    many: Any = SimpleNamespace(least_tokens=2, chunk_tokens=96, n_kept=0)
+
+    def run(*given: Any) -> Any:
+        try:
+            return prefill.run(*given[:4])
+        finally:
+            many.n_kept = prefill.n_kept
+
+    many.run = run
     model, cache = GpuTransformer(config, weights, reference.executor, ops, ours.decoder, many), ours.cache()
-    for start, stop in ((0, 21), (21, 250), (250, 310)):
-        found = model.prefill(tokens[start:stop], cache)
-        error = np.square(found - wanted[start:stop]).mean(axis=1) / np.square(wanted[start:stop]).mean(axis=1)
+
+    def stop(share: float) -> None:
+        if share > 0.5:
+            raise Cancelled
+
+    def check(start: int, end: int) -> None:
+        found = model.prefill(tokens[start:end], cache)
+        error = np.square(found - wanted[start:end]).mean(axis=1) / np.square(wanted[start:end]).mean(axis=1)
         near_ties = 0.15 * bool(config.n_experts)  # of a router
         assert np.quantile(error, 1 - near_ties) < 1e-4, error.tolist()
+
+    for limit_s in (60.0, 0.0):
+        monkeypatch.setattr("engine.gpu.prefill.prefill.MOST_FINISH_S", limit_s)
+        with pytest.raises(Cancelled):
+            model.prefill(tokens[:250], cache, 0, stop)
+        kept = cache.length  # of whole chunks, with that of the stop if it could be finished in time
+        assert (kept > 125 and kept % sizes.positions == 0) if limit_s else kept == 0
+        if limit_s:
+            check(kept, 270)
+        cache.truncate(0)
+    for start, end in ((0, 21), (21, 250), (250, 310)):
+        check(start, end)
     for i in range(310, CONTEXT):
         logits = ours.decoder.step(int(tokens[i]), cache)
         np.testing.assert_allclose(logits, reference.logits(wanted[i : i + 1])[0], atol=0.1)

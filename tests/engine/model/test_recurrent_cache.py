@@ -13,7 +13,7 @@ from engine.config import KV_CODECS
 from engine.decode.decode_program import DecodeProgram
 from engine.errors import Cancelled
 from engine.executor.dense import DenseExecutor
-from engine.model.kv_cache import MOST_SNAPSHOTS, KVCache, state_bytes
+from engine.model.kv_cache import MOST_SNAPSHOTS, KVCache, state_bytes, within_bytes
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import gpu_cache_bytes
@@ -140,7 +140,8 @@ def test_bytes_are_counted_by_layer(model: Transformer, tmp_path: Path) -> None:
     for codec in KV_CODECS:
         of_layers = sizes.kv_of_layer(90, codec)
         assert of_layers.sum() == KVCache.bytes_for(config, 90, codec)
-        assert (of_layers[:3] == state_bytes(config) // 3).all()
+        assert (of_layers[:3] == (state_bytes(config) + within_bytes(config)) // 3).all()
+        assert (sizes.kept_in_ram(90, codec)[:3] == state_bytes(config) // 3).all()
         assert sizes.kv_of_layer(180, codec, 2)[0] == 2 * of_layers[0]
         assert sizes.kv_read(90, codec).sum() == KVCache.bytes_read(config, 90, codec)
     of_state = -(-4 * config.delta.state_size // 256) * 256
@@ -166,6 +167,21 @@ def test_it_goes_back_to_each_token_of_a_run_of_several(model: Transformer) -> N
         cache.truncate(kept + 1)
         again = np.stack([decode_one_token(model, int(token), cache) for token in TOKENS[kept + 1 : 40]])
         assert (again == wanted[kept + 1 :]).all()
+
+
+@pytest.mark.parametrize("model", ["kernels"], indirect=True)
+@pytest.mark.parametrize("most_within", [None, 3])
+def test_planned_bytes_are_those_of_a_cache_with_all_states(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch, most_within: int | None
+) -> None:
+    cache = KVCache(model.config, 90)
+    if most_within is not None:
+        monkeypatch.setattr("engine.model.kv_cache.MOST_BYTES_WITHIN", most_within * cache.state().nbytes)
+    for start in range(0, 4 * MOST_SNAPSHOTS, 4):
+        model.forward(TOKENS[start : start + 4], cache)
+        cache.remember()
+    decode_tokens(model, TOKENS[40 : 40 + most_at_once(model, cache)].tolist(), cache)
+    assert cache.n_bytes == KVCache.bytes_for(model.config, 90)
 
 
 def test_runs_are_short_where_states_are_large(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:

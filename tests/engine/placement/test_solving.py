@@ -32,7 +32,7 @@ from engine.errors import (
 )
 from engine.job import Job, StagedJob
 from engine.machine.measured_hardware import load_profile, profile_names
-from engine.model.kv_cache import KVCache, state_bytes
+from engine.model.kv_cache import KVCache, state_bytes, within_bytes
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.machine_figures import working_set
@@ -67,7 +67,7 @@ def test_the_states_of_all_sequences_are_counted(tmp_path: Path) -> None:
     for n in (1, 3):
         made = solve_model(opened, EngineConfig(hardware_file="no-gpu", context=64, sequences=n))
         parts = made.placement.ram_parts_bytes
-        of_others = (n - 1) * state_bytes(opened.config)
+        of_others = (n - 1) * (state_bytes(opened.config) + within_bytes(opened.config))
         assert parts["kv_cache"] == KVCache.bytes_for(opened.config, 64 * n, "f16") + of_others
         cold.append(parts["cold"])
     assert cold[0] == cold[1] >= 0

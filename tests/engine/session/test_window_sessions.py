@@ -17,6 +17,7 @@ from engine.errors import Cancelled
 from engine.job import Job
 from engine.model import window_memory
 from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
 from engine.model.window_memory import STORED_TOKENS
 from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
@@ -84,7 +85,11 @@ def test_turns_again_without_a_thought_and_branches(load: Load) -> None:
     asked = [(prompt, 120), (prompt, 8), ([*prompt, *tokens(40, 2)], 8), ([*prompt[:100], *tokens(30, 3)], 8)]
     wanted, session = answers(load, asked), ChatSession(load())
     assert session.cache.local_capacity < 300
-    found = [ask(session, *one) for one in asked]
+    found = [ask(session, *asked[0])]
+    turn = session.cache._turn
+    assert turn is not None
+    assert 0 < sum(n for _, n, _ in turn.copies) <= session.cache.local_first - turn.first, "only what was forgotten"
+    found += [ask(session, *one) for one in asked[1:]]
     assert [ids for ids, _ in found] == wanted
     reused = [n for _, n in found]
     assert reused[:2] == [0, len(prompt) - 1], "what an answer let layers forget comes back"
@@ -105,6 +110,24 @@ def test_a_stopped_prompt(load: Load) -> None:
     assert first
     list(session.generate(prompt, SamplingConfig(temperature=0, max_tokens=8), Job(stop)))
     assert ask(session, prompt)[0] == second
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_a_stopped_prompt_continues_where_it_was(load: Load, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", 128)
+    monkeypatch.setattr(Transformer, "largest_chunk_tokens", 128)  # as 512 and 512 are
+    prompt, done = tokens(900), [0]
+
+    def progress(n: int, n_all: int) -> None:
+        done[0] = n
+
+    model = load()
+    first, second = ChatSession(model), ChatSession(model)
+    job = Job(lambda: done[0] > share * len(prompt), progress)
+    list(first.generate(prompt, SamplingConfig(temperature=0, max_tokens=8), job))
+    ids, reused = ask(first, prompt)
+    assert reused > done[0] - 129 > 0
+    assert ids == ask(second, prompt)[0]
 
 
 @pytest.fixture
