@@ -31,7 +31,8 @@ from native_kernels.backend import F32, I32, Operators
 from native_kernels.reference import ReferenceOperators
 
 SCHEMA_VERSION = 2
-_READ_VERSIONS = (1, SCHEMA_VERSION)
+_OF_EXPERTS = 3  # the version of heads whose predictors are for experts, which older programs cannot run
+_READ_VERSIONS = (1, SCHEMA_VERSION, _OF_EXPERTS)
 ARTIFACT_NAME = "predictor"
 
 
@@ -91,7 +92,7 @@ class Predictor:
         return np.flatnonzero(self.expected(layer, normed[None], residual[None]).mask[0]).astype(np.int32)
 
     def check_against(self, n_layers: int, d_model: int, d_ff: int) -> None:
-        """Raise ArtifactMismatchError unless it is for a model of that shape."""
+        """Raise ArtifactMismatchError unless it is for a model of that shape. d_ff: of all experts of a layer."""
         mine, models = (len(self.layers), *(self.shape or (d_model, d_ff))), (n_layers, d_model, d_ff)
         if mine != models:
             words = [
@@ -122,7 +123,9 @@ class Predictor:
             "text": self.text,
             "layers": [layer_entry(layer) for layer in self.layers],
         }
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled, listing)
+        parts = [layer.low_rank for layer in self.layers if layer.low_rank is not None]
+        version = _OF_EXPERTS if any(part.read_share < 1 for part in parts) else SCHEMA_VERSION
+        return save_artifact(folder, ARTIFACT_NAME, version, values, tensors, progress, cancelled, listing)
 
     @classmethod
     def load(
