@@ -38,9 +38,7 @@ _Part = Literal["gate", "up", "down", "down_t"]
 _Blocks = tuple[FfnWeights, ...]
 
 
-def why_not(
-    config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None
-) -> list[str]:
+def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
     """The reasons, one sentence each, why the experts of this model have no program; empty where they have one."""
     if mode == "sparse":
         layers = () if predictor is None else predictor.layers

@@ -54,8 +54,8 @@ def read_layer(
     kind, reads = (entry.get("kind"), entry.get("input")) if reads is None else ("low_rank", reads)
     if kind not in KINDS or reads not in ("residual", "normed"):
         raise ModelFormatError(f"{where} lacks a kind or an input that this Hearth knows.")
-    numbers = {key: optional_number(entry.get(key), f"{key} of {where}")
-               for key in ("threshold", "copy_threshold", "recall", "precision", "active_share", "read_share")}  # fmt: skip
+    known = ("threshold", "copy_threshold", "recall", "precision", "active_share", "read_share")
+    numbers = {key: optional_number(entry.get(key), f"{key} of {where}") for key in known}
     low_rank = copy = None
     if has_low_rank(kind):
         a_codec, b_codec = (codec_name(entry.get(f"{part}_codec"), where) for part in "ab")
