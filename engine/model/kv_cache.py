@@ -146,7 +146,8 @@ class KVCache:
         """
         assert self._run_first == self.local_first, "`drop_run` follows a run that is not advanced"
         if self._windows is not None and self.length + n_tokens > self.local_first + self.local_capacity:
-            self._forget(self._windows.first_kept(self.length))
+            end = self.length + n_tokens
+            self._forget(self._windows.first_after(self.length, self.local_capacity, end))
 
     def pieces(self, start: int, n_tokens: int) -> list[Piece]:
         """Return the pieces in which a chunk of a run goes through layers with a window. Call it once for a chunk.

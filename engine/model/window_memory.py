@@ -18,6 +18,7 @@ SLACK = 512
 # longest prefill chunk.
 SHARED_SLACK = 2048
 REWIND = 64  # positions that the cache can always be cut by
+STORED_TOKENS = 256  # positions that the prompt cache stores together
 
 
 class Piece(NamedTuple):
@@ -70,6 +71,15 @@ class WindowMemory:
         """Return the first position that is kept when layers forget others, after so many tokens."""
         return self.first_read(max(0, length - REWIND))
 
+    def first_after(self, length: int, capacity: int, end: int) -> int:
+        """Return the first position that is kept when memory of so many positions is full, before a run up to `end`.
+
+        It begins a block of the prompt cache if the run then fits, so that the block with the end's window is whole.
+        """
+        first = self.first_kept(length)
+        whole = first // STORED_TOKENS * STORED_TOKENS
+        return whole if whole + capacity >= end else first
+
     def first_read(self, position: int) -> int:
         """Return the first position that a layer reads at `position` or later, rounded down to a step."""
         first = position if self.chunked else max(0, position - self.window + 1)
@@ -84,7 +94,7 @@ class WindowMemory:
         while done < n:
             position, before = start + done, first
             if first + capacity < start + n:
-                first = max(first, self.first_kept(position))
+                first = max(first, self.first_after(position, capacity, start + n))
             free = first + capacity - position
             rows = n - done if free >= n - done else free // kv_blocks.BLOCK * kv_blocks.BLOCK
             assert rows > 0, "the slack has a block at least"

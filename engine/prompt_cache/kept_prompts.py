@@ -171,8 +171,9 @@ class KeptPrompts:
             parent = header.key
 
     def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Generator[bool, None, bool]:
-        """Yield as `save` does; return whether the block is kept."""
-        if self._store.has(header.name):
+        """Yield as `save` does; return whether the block is kept. It replaces one that lacks windows if it has them."""
+        is_no_better = "-" in header.forms or "-" not in self._forms(header.parent, header.name)
+        if is_no_better and self._store.has(header.name):
             self._store.share(header.name, chat)
             return True
         while not self._store.has_room(self._largest, chat):
@@ -232,10 +233,13 @@ class KeptPrompts:
         """Return the greatest length up to `end` whose blocks have all that layers with a window need."""
         at = len(blocks) - 1
         while at >= 0 and (at + 1) * BLOCK_TOKENS > cache.first_needed(end):
-            forms = next((one.forms for one in self._store.after(parents[at]) if one.name == blocks[at]), "-")
-            end = at * BLOCK_TOKENS if "-" in forms else end
+            end = at * BLOCK_TOKENS if "-" in self._forms(parents[at], blocks[at]) else end
             at -= 1
         return end
+
+    def _forms(self, parent: str, name: str) -> str:
+        """Return the forms of a block, as in its header; "-" if there is none."""
+        return next((one.forms for one in self._store.after(parent) if one.name == name), "-")
 
     def _state(self, cache: KVCache, name: str) -> F32 | None:
         found = self._store.read(name)

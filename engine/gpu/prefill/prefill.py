@@ -163,11 +163,13 @@ class GpuPrefill:
         except BaseException:
             self._cold.stop()
             self._memory.settle()
+            if self._memory.states is not None:
+                self._memory.states.forget()
             if self._streamed is not None:
                 self._streamed.forget()
             raise
         finally:
-            self._embedded = _NOTHING
+            self._embedded, self._copy = _NOTHING, None
         if self._slots is not None:
             self._slots.exchange_after(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])

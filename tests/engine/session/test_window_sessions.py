@@ -17,6 +17,7 @@ from engine.errors import Cancelled
 from engine.job import Job
 from engine.model import window_memory
 from engine.model.kv_cache import KVCache
+from engine.model.window_memory import STORED_TOKENS
 from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
 from engine.session.chat_session import ChatSession
@@ -122,6 +123,7 @@ def prompts(tmp_path: Path) -> Iterator[Callable[[LoadedModel], ChatSession]]:
 def test_a_chat_from_the_disk(
     load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", STORED_TOKENS + 32)
     prompt = tokens(700)
     asked = [([*prompt, *tokens(30, 4)], 8), ([*prompt[:300], *tokens(30, 5)], 8)]
     wanted, model = answers(load, asked), load()
@@ -140,6 +142,20 @@ def test_a_chat_from_the_disk(
             assert ask(prompts(reader), asked[0][0], chat="a") == (wanted[0], 0)
 
 
+def test_what_was_kept_without_windows_is_kept_with_them_later(
+    load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", STORED_TOKENS + 32)
+    said, model, found = tokens(300), load(), []
+    for number, rest in enumerate((400, 30, 31)):
+        session = prompts(model)
+        found.append(ask(session, [*said, *tokens(rest, number + 4)], chat=str(number))[1])
+        session.keep()
+        session.prompts._store.flush()  # type: ignore[union-attr]
+    assert found[:2] == [0, 0], "the first chat forgot it before it was kept"
+    assert found[2] >= STORED_TOKENS
+
+
 @pytest.mark.parametrize("folder", [256], indirect=True)
 @pytest.mark.parametrize("n_said", [600, 0])
 def test_another_chat_with_the_same_instructions(
@@ -147,7 +163,7 @@ def test_another_chat_with_the_same_instructions(
 ) -> None:
     monkeypatch.setattr(window_memory, "SLACK", 320)
     said = tokens(600)
-    asked = [([*said, *tokens(40, 2)], 150), ([*said, *tokens(40, 3)], 8)]
+    asked = [([*said, *tokens(40, 2)], 300), ([*said, *tokens(40, 3)], 8)]
     wanted, session = answers(load, asked), prompts(load())
     for number, (given, n) in enumerate(asked):
         ids, reused = ask(session, given, n, chat=str(number), n_instructions=n_said)

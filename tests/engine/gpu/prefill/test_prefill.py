@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import prompt_checks
@@ -177,6 +180,19 @@ def test_the_state_of_a_position_is_copied(make: Make, family: str, after: int) 
     np.testing.assert_allclose(snapshot, setting.expected.state(), atol=1e-2)  # products round to halves
     wanted = setting.oracle.forward(tokens[after:], setting.expected)
     np.testing.assert_allclose(whole[after:], wanted, atol=2e-2)
+
+
+def test_a_stopped_prompt_holds_no_snapshot(make: Make) -> None:
+    setting = make(FAMILIES["delta"])
+    snapshot = setting.cache.new_snapshot()
+    assert snapshot is not None
+    held, copy = weakref.ref(snapshot), StateCopy(3, snapshot)
+    look = Mock(side_effect=[None, Cancelled])
+    with pytest.raises(Cancelled):
+        setting.prefill.run(np.arange(20), setting.cache, 20, look, copy=copy)  # type: ignore[arg-type]
+    del snapshot, copy, look
+    gc.collect()
+    assert held() is None
 
 
 @pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.recurrence is one.latent is None])
