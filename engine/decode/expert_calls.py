@@ -211,7 +211,7 @@ class ExpertCalls:
         between, more = inner.as_read_by(part.b.codec, "predictor")
         calls += more + experts.product_calls(second, chosen, between, self._up, stage="predictor")
         if part.b_bias is not None:
-            calls += chosen_bias_calls(ExpertBiases.of(part.b_bias.reshape(-1, width)), chosen, self._up)
+            calls += chosen_bias_calls(ExpertBiases.of(list(part.b_bias.reshape(-1, width))), chosen, self._up)
         return calls + experts.reached_calls(self._up, part.threshold, self._gate, self._rows, counts)
 
     def _weighed(self, layer: int, chosen: Chosen) -> list[Call]:

@@ -61,8 +61,10 @@ def read_layer(
         a_codec, b_codec = (codec_name(entry.get(f"{part}_codec"), where) for part in "ab")
         a = matrix(source, f"{i}.a", as_stored, a_codec, width)
         b = matrix(source, f"{i}.b", as_stored, b_codec, a.n_rows)
-        biases = (bias(source, f"{i}.{part}_bias") for part in "ab")
-        low_rank = LowRank(a, b, *biases, numbers["threshold"] or 0.0, numbers["read_share"] or 1.0)
+        low_rank = LowRank(
+            a, b, bias(source, f"{i}.a_bias"), bias(source, f"{i}.b_bias"), numbers["threshold"] or 0.0,
+            numbers["read_share"] or 1.0,
+        )  # fmt: skip
     if has_copy(kind):
         codec, signed = copy_codec_name(entry.get("copy_codec"), where), entry.get("signed_input", False)
         if not isinstance(signed, bool) or (kind != "cascade" and signed != (kind == "sign")):

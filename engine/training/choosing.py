@@ -42,8 +42,8 @@ class LayerCost:
         down = w.down if w.down_t is None else w.down_t
         assert down is not None, "a block has down_t or down"
         second = 0 if w.gate is None else w.up.n_bytes
-        sizes = (n_used * n for n in (first_matrix(w)[0].n_bytes, second, down.n_bytes))
-        return cls(*sizes, fired, w.down_t is None)
+        first, second, whole = (n_used * n for n in (first_matrix(w)[0].n_bytes, second, down.n_bytes))
+        return cls(first, second, whole, fired, w.down_t is None)
 
     def behind(self, fired: float) -> float:
         """Return the bytes read by neuron if this share is known to be active."""
@@ -88,7 +88,7 @@ class HeldOutLayer:
 
     @property
     def fired_share(self) -> float:
-        return float(np.count_nonzero(self.contribution > 0)) / max(1, np.count_nonzero(self.contribution >= 0))
+        return int(np.count_nonzero(self.contribution > 0)) / max(1, int(np.count_nonzero(self.contribution >= 0)))
 
     @cached_property
     def seen(self) -> Seen:

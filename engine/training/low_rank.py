@@ -138,7 +138,7 @@ class LowRankFitter:
     ChosenRows: a batch is read at a time, unless the device holds everything.
     """
 
-    def __init__(self, x: NDArray[Any], contribution: NDArray[Any], device: str = "cpu") -> None:
+    def __init__(self, x: NDArray[Any], contribution: Any, device: str = "cpu") -> None:
         """Raises: DeviceMemoryError."""
         import torch
 
@@ -261,7 +261,7 @@ def _rounded(w: Tensor, codec: Codec) -> Tensor:
     return (whole * scale.half().float()).reshape(w.shape)
 
 
-def _placed(x: NDArray[Any], contribution: NDArray[Any], device: str) -> tuple[Any, Any]:
+def _placed(x: NDArray[Any], contribution: Any, device: str) -> tuple[Any, Any]:
     """Return both on the device if half of its free memory holds them; else unchanged."""
     if device == "cpu":
         return x, contribution
