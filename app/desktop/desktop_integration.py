@@ -8,7 +8,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QStandardPaths, QUrl, qVersion
+from PySide6.QtCore import QEvent, QObject, QStandardPaths, QUrl, qVersion
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
@@ -78,8 +78,7 @@ class DesktopIntegration(QObject):
         self._engine.failed.connect(self.notices.set_failed)
         self._engine.died.connect(self.notices.set_failed)
         self.notices.wanted.connect(self._show_chat)
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
+        app = _application()
         app.applicationStateChanged.connect(self.notices.come_to_front)
         app.commitDataRequest.connect(self._leave_session)
 
@@ -107,10 +106,10 @@ class DesktopIntegration(QObject):
     def close(self) -> None:
         """Let the PC sleep, and remove tray icon and notifications."""
         QApplication.setQuitOnLastWindowClosed(True)
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
+        app = _application()
         app.applicationStateChanged.disconnect(self.notices.come_to_front)
         app.commitDataRequest.disconnect(self._leave_session)
+        app.removeEventFilter(self)
         self.sleep.close()
         self.poster.withdraw()
         self.tray.close()
@@ -136,8 +135,16 @@ class DesktopIntegration(QObject):
         self.sleep.set_reason(noted("preparing a model"), known.preparing is not None)
 
     def _leave_session(self, *_: object) -> None:
-        """The user logs out: closing the window must end Hearth, or it would block the logout."""
-        self._window.end_with_session()
+        """The user logs out, but may still cancel it, of which Qt reports nothing. If not, Qt sends Quit."""
+        _application().installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - a name of Qt
+        if event.type() == QEvent.Type.Quit:  # the window must neither ask nor hide, or it would block the logout
+            self._window.end_with_session()
+        elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session goes on
+            return False
+        _application().removeEventFilter(self)
+        return super().eventFilter(watched, event)
 
     # -------------------------------------------------------------- other starts
 
@@ -239,6 +246,12 @@ class DesktopIntegration(QObject):
     def show_log(self) -> None:
         """Open the folder of the full log, which is for the user only."""
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._places.log)))
+
+
+def _application() -> QApplication:
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    return app
 
 
 def _reason(error: BaseException) -> str:

@@ -5,12 +5,16 @@ Files are in GB of 10^9 bytes, as on the hub; memory is in GB of 2^30 bytes, as 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from app.clients.engine_status import short_name
+from app.engine_text import plain_figures
 from app.translation import figure, noted, tr, tr_n
 from app.units import NARROW, gigabytes, rate
+from app.user_messages import describe
 from engine.library.records import Download, Estimate, MachineLine
+from engine.service.protocol import Failed
 
 STAGE_TEXTS = {
     "convert": noted("Convert"),
@@ -25,6 +29,7 @@ STAGES_DOING = {
     "solve": noted("Placing"),
 }
 ESTIMATED = noted("estimated")
+_NEEDS = re.compile(r"(?P<size>.+?) are still to be fetched.*; there are (?P<free>.+?) free in ")  # disk_space.py
 _ROOM_BYTES = 5e7  # less memory is not worth mentioning
 
 
@@ -236,6 +241,18 @@ def pace(bytes_per_s: float | None) -> str:
     if bytes_per_s >= 1e6:
         return f"{figure(bytes_per_s / 1e6, '.1f')}{NARROW}MB/s"
     return f"{bytes_per_s / 1e3:.0f}{NARROW}kB/s"
+
+
+def stopped_why(download: Download) -> str:
+    """Return why a download paused or failed by itself, and what to do; "" if it did not."""
+    if download.state not in {"paused", "failed"} or not download.message:
+        return ""
+    message = plain_figures(download.message)
+    if match := _NEEDS.match(message):
+        needs = noted("Needs {size} more and 2 GB to spare; {free} free. Free some space, then resume.")
+        return tr(needs, **match.groupdict())
+    why = Failed("", download.error, message, download.hint)
+    return describe(why, during="download", model=download.name).sentence
 
 
 def download_lines(download: Download) -> tuple[str, str]:

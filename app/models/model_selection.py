@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from app.models.model_labels import stopped_why
 from app.models.model_rows import ModelRow
-from app.translation import noted
+from app.translation import noted, tr
 
 Filter = Literal["recommended", "here", "gpu", "well", "chat", "research", "all"]
 Sort = Literal["best", "speed", "size", "name"]
@@ -161,7 +162,8 @@ def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow
 
 
 def work_figure(rows: Iterable[ModelRow]) -> str:
-    """Return the progress of downloads, else of preparing, in percent; "" if nothing is running."""
+    """Return the progress of downloads, else of preparing, in percent; else whether a download paused or failed by
+    itself; "" if nothing is running."""
     rows = list(rows)
     gets = [row.download for row in rows if row.download is not None]
     going = [get for get in gets if get.state in {"queued", "downloading", "waiting", "checking"}]
@@ -170,7 +172,8 @@ def work_figure(rows: Iterable[ModelRow]) -> str:
     for row in rows:
         if row.preparing is not None and row.preparing.total:
             return f"{100 * row.preparing.done // row.preparing.total}%"
-    return ""
+    stopped = {get.state for get in gets if stopped_why(get)}
+    return tr("Stopped") if "failed" in stopped else tr("Paused") if stopped else ""
 
 
 def is_working(rows: Iterable[ModelRow]) -> bool:

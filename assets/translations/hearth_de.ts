@@ -1660,6 +1660,10 @@
 <translation>Braucht {need}. Dieser PC kann {room} geben.</translation>
 </message>
 <message>
+<source>Needs {size} more and 2 GB to spare; {free} free. Free some space, then resume.</source>
+<translation>Benötigt werden noch {size} und 2 GB Reserve; frei: {free}. Schaffen Sie Platz und setzen Sie dann fort.</translation>
+</message>
+<message>
 <source>No estimate</source>
 <translation>Unbekannt</translation>
 </message>

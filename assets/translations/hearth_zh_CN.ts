@@ -1644,6 +1644,10 @@
 <translation>需要 {need}。此电脑可提供 {room}。</translation>
 </message>
 <message>
+<source>Needs {size} more and 2 GB to spare; {free} free. Free some space, then resume.</source>
+<translation>还需 {size}，另须留出 2 GB；可用 {free}。请释放空间，然后继续。</translation>
+</message>
+<message>
 <source>No estimate</source>
 <translation>无估算</translation>
 </message>

@@ -35,8 +35,10 @@ def binned(desk_or_person: object) -> list[str]:
 
 
 def fill(path: Path, **deleted_before_days: float) -> None:
-    """Chats of these names with a message each, deleted so many days ago; at 0 days they are not."""
+    """Chats of these names with a message each, deleted so many days ago; at 0 days they are not. The last start was
+    two days ago."""
     store, _ = Store.rescue(path)
+    store.empty_bin(time.time() - 2 * DAY, BIN_DAYS)
     for title, days in deleted_before_days.items():
         chat = Conversation(title=title)
         store.save_conversation(chat)
@@ -58,7 +60,7 @@ def dialog_of(person: Person) -> BinDialog:
 
 
 def test_the_start_empties_the_bin_of_what_is_older_than_30_days(make_desk: MakeDesk, tmp_path: Path) -> None:
-    fill(tmp_path / "chats.db", kept=0, recent=BIN_DAYS - 1, old=BIN_DAYS + 1)
+    fill(tmp_path / "chats.db", kept=0, recent=BIN_DAYS - 1, old=BIN_DAYS + 3)
     desk = make_desk()
     desk.wait_ready()
     desk.wait(lambda: not desk.saves.waiting())
@@ -66,6 +68,26 @@ def test_the_start_empties_the_bin_of_what_is_older_than_30_days(make_desk: Make
     assert binned(desk) == ["recent"]
     store = Store.open(desk.path)
     assert [c.conversation.title for c in store.binned()] == ["recent"]
+    store.close()
+
+
+@pytest.mark.parametrize("years", [1, -30])
+def test_a_clock_that_is_wrong_for_a_day_empties_no_bin(tmp_path: Path, years: int) -> None:
+    now, wrong = time.time(), time.time() + years * 365 * DAY
+    store = Store.open(tmp_path / "chats.db")
+    chat, late = Conversation(title="gone"), Conversation(title="gone while the clock is wrong")
+    store.save_conversation(chat)
+    store.save_conversation(late)
+    store.empty_bin(now - DAY, BIN_DAYS)
+    store.delete(chat.id, at=now)
+    for at in (wrong, wrong + 60):
+        store.empty_bin(at, BIN_DAYS)
+    store.delete(late.id, at=wrong)
+    store.empty_bin(now + DAY, BIN_DAYS)
+    assert {one.conversation.id for one in store.binned()} == {chat.id, late.id}
+    for days in (BIN_DAYS + 2, BIN_DAYS + 4):
+        store.empty_bin(now + days * DAY, BIN_DAYS)
+    assert chat.id not in [one.conversation.id for one in store.binned()], "two days agree"
     store.close()
 
 

@@ -54,6 +54,10 @@ _PUT_MESSAGE = (
 # The deleted_at of chats that are being imported: nobody sees them, emptying the bin leaves them, and the next start
 # removes those of an import that did not end.
 _STAGED = 1.0
+_DAY_S = 24 * 3600
+_STARTS = "starts"  # the note of the first start on each of the last two days with one
+_EDIT = "edit:"  # begins the names of notes of edits; a message's id follows
+_IS_EDIT = f"name LIKE '{_EDIT}%'"
 _DROPPED_AT_ONCE = 200  # chats, in one transaction
 
 
@@ -254,12 +258,25 @@ class Store:
         conversation = self.conversation(conversation_id)
         return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
 
-    def delete(self, *conversation_ids: str) -> None:
-        """Move conversations to the bin, until they are restored, erased or purged."""
+    def delete(self, *conversation_ids: str, at: float | None = None) -> None:
+        """Move conversations to the bin, until they are restored, erased or purged. at: seconds since the epoch; now
+        by default, but no earlier than the last two days with a start."""
         with self._transaction() as db:
+            at = max(time.time() if at is None else at, *_days_with_a_start(db))
             db.executemany(
-                "UPDATE conversation SET deleted_at = ? WHERE id = ?", [(time.time(), one) for one in conversation_ids]
+                "UPDATE conversation SET deleted_at = ? WHERE id = ?", [(at, one) for one in conversation_ids]
             )
+
+    def empty_bin(self, now: float, days: int) -> int:
+        """Record a start. Delete for good every removed message, and chats that were deleted more than `days` ago both
+        now and at the start on another day before, so that a clock that is ahead for a day empties no bin. Returns the
+        number of chats. `now`: seconds since the epoch."""
+        with self._transaction() as db:
+            earlier, latest = _days_with_a_start(db)
+            if abs(now - latest) >= _DAY_S:
+                earlier, latest = latest, now
+                _put_note(db, _STARTS, f"{earlier} {latest}")
+        return self.purge_deleted(now, max(min(now, earlier) - days * _DAY_S, 2 * _STAGED))
 
     def binned(self) -> list[BinnedChat]:
         """Return the conversations in the bin, last deleted first."""
@@ -304,7 +321,12 @@ class Store:
             with self._transaction() as db:
                 if not self._index.forget(words, messages + chats):
                     db.execute(f"DELETE FROM message WHERE {old}", messages)
-                    return db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
+                    count = db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
+                    db.execute(
+                        f"DELETE FROM note WHERE {_IS_EDIT} AND NOT EXISTS "
+                        f"(SELECT 1 FROM message WHERE id = substr(name, {len(_EDIT) + 1}))"
+                    )
+                    return count
             time.sleep(0.01)  # let others use the file between steps
 
     def draft(self) -> str:
@@ -316,7 +338,21 @@ class Store:
     def save_draft(self, text: str) -> None:
         """Save the draft of the new chat."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO note (name, text) VALUES ('draft', ?)", (_storable(text),))
+            _put_note(db, "draft", text)
+
+    def edits(self) -> dict[str, str]:
+        """Return the texts of messages that are being edited, by id."""
+        with self._reading() as db:
+            rows = db.execute(f"SELECT name, text FROM note WHERE {_IS_EDIT}").fetchall()
+        return {name.removeprefix(_EDIT): text for name, text in rows}
+
+    def save_edit(self, message_id: str, text: str) -> None:
+        """Save the text of a message that is being edited, until the message is purged; empty: it no longer is."""
+        with self._transaction() as db:
+            if text:
+                _put_note(db, _EDIT + message_id, text)
+            else:
+                db.execute("DELETE FROM note WHERE name = ?", (_EDIT + message_id,))
 
     # -------------------------------------------------------------- messages
 
@@ -520,6 +556,20 @@ def _row(m: Message) -> dict[str, Any]:
     return {"id": m.id, "role": m.role, "text": _storable(m.text), "created_at": m.created_at, "state": m.state,
             "stats": _json(m.stats), "parent": m.parent, "attachments": attachments,
             "calls": _json([asdict(one) for one in m.calls] or None)}  # fmt: skip
+
+
+def _put_note(db: sqlite3.Connection, name: str, text: str) -> None:
+    db.execute("INSERT OR REPLACE INTO note (name, text) VALUES (?, ?)", (name, _storable(text)))
+
+
+def _days_with_a_start(db: sqlite3.Connection) -> tuple[float, float]:
+    """Return the first start on each of the last two days with one, in seconds since the epoch; 0: unknown."""
+    row = db.execute("SELECT text FROM note WHERE name = ?", (_STARTS,)).fetchone()
+    try:
+        earlier, latest = map(float, str(row[0]).split())
+    except (TypeError, ValueError):  # none yet, or damaged
+        return 0.0, 0.0
+    return earlier, latest
 
 
 def _storable(text: str) -> str:

@@ -175,6 +175,9 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
                     "INSERT OR REPLACE INTO inspection (message_id, data) SELECT id, ? FROM message WHERE id = ?",
                     (data, message_id),
                 )
+        for name, text in _readable_rows(source, "note", "name, text"):
+            if isinstance(name, str) and isinstance(text, str):
+                target.execute("INSERT OR REPLACE INTO note (name, text) VALUES (?, ?)", (name, text))
         for conversation_id in orphaned:
             _name_orphans(target, conversation_id)
         target.execute(

@@ -50,7 +50,9 @@ class ChatContext(QObject):
         composer.draft.refused.connect(self._refused)
         composer.draft.added.connect(lambda chat: chat_problems.solve("attachment", chat=chat))
         page.draft_changed.connect(memory.set_draft)
+        page.transcript.edited.connect(memory.set_edit)
         memory.opened.connect(lambda: page.take_new_draft(memory.draft("")))
+        memory.opened.connect(lambda: page.transcript.take_edits(memory.edits))
         chat.conversation_opened.connect(self.counter.forget)
         for happened in (chat.message_finished, chat.branch_changed, chat.choices.changed):
             happened.connect(self.counter.begin_anew)

@@ -33,7 +33,7 @@ def pitch(row: ModelRow, instead_of: str = "") -> tuple[str, str]:
             "failed": tr("Couldn't download {name}", name=row.name),
             "paused": tr("{name} is paused", name=row.name),
         }
-        words = download.message if download.state == "failed" else "  ·  ".join(p for p in (left, right) if p)
+        words = model_labels.stopped_why(download) or "  ·  ".join(p for p in (left, right) if p)
         return titles.get(download.state, tr("Downloading {names}", names=row.name)), words
     if row.installed is not None:
         return tr("{name} is on this PC", name=row.name), tr("Load it, and the next answer comes from it.")
@@ -106,8 +106,9 @@ class OfferCard(QFrame):
         self.title.setText(title)
         fetched = row.download
         failed = fetched is not None and fetched.state == "failed"
-        self.line.set_look("small", "bad" if failed else "ink3")
-        moving = fetched is not None and not failed
+        stopped = fetched is not None and (failed or bool(model_labels.stopped_why(fetched)))
+        self.line.set_look("small", "bad" if failed else "warn" if stopped else "ink3")
+        moving = fetched is not None and not stopped
         self.line.setText("" if moving else line)
         self.line.setVisible(not moving)
         self.figures.setText(line if moving else "")

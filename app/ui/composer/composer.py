@@ -217,6 +217,8 @@ class Composer(QFrame):
         self.prompts = SlashPrompts(self.field, self)
         self.draft.changed.connect(self._show_attached)
         self.draft.changed.connect(self.changed)
+        self.draft.refused.connect(self._stay)
+        self.attached.removed.connect(self._stay)
         self.attached.removed.connect(self.draft.remove)
         self.attached.opened.connect(self._open_attached)
         self.attach_button.clicked.connect(self.choose_files)
@@ -263,8 +265,11 @@ class Composer(QFrame):
         self.draft.give_back(unsent.attachments)
 
     def _typed(self) -> None:
-        self._goes_once_counted = False
+        self._stay()
         self._refresh()
+
+    def _stay(self) -> None:
+        self._goes_once_counted = False
 
     def _history(self) -> list[str]:
         return [text for text in self._said_here() if text.strip()] or self._recent
@@ -417,6 +422,8 @@ class Composer(QFrame):
                 tr("Stopping") if stopping else tr("Stop"), tr("Stopping") if stopping else tr("Stop  (Esc)"), "stop"
             )
             self.send.setEnabled(not stopping)
+            if self._goes_once_counted and not self.draft.is_reading:
+                QTimer.singleShot(0, self, self._go)
             return
         reason = why_not = self.why_not()
         if not why_not:
@@ -428,8 +435,12 @@ class Composer(QFrame):
         self._name_button(tr("Send"), reason, "send")
         self.send.setEnabled(not why_not)
         if self._goes_once_counted and not why_not:
+            QTimer.singleShot(0, self, self._go)
+
+    def _go(self) -> None:
+        if self._goes_once_counted:
             self._goes_once_counted = False
-            QTimer.singleShot(0, self, self._submit)
+            self._submit()
 
     def _name_button(self, name: str, tooltip: str, glyph: str) -> None:
         self.send.setAccessibleName(name)
@@ -438,6 +449,10 @@ class Composer(QFrame):
             self.send.set_glyph(glyph)
 
     def _submit(self) -> None:
+        """Send or queue the message, at once or, unless it changes before, when its attachments are read."""
+        answering = self._status.answering
+        waits = any(one.attachment is None or (one.measure is None and not answering) for one in self.draft.items)
+        self._goes_once_counted = waits and (answering or self._status.takes_messages)
         self.submit_to(self.queued.emit if self._status.answering else self.submitted.emit)
 
     def submit_to(self, receive: Callable[[str, tuple[Attachment, ...]], object]) -> None:
@@ -455,6 +470,7 @@ class Composer(QFrame):
         receive(text, given)
 
     def _stop(self) -> None:
+        self._stay()
         if self._status.answering and self._status.phase is not Phase.STOPPING:
             self.stop_requested.emit()
 

@@ -5,25 +5,27 @@ A card has one bar: progress replaces the bar of the placement.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from PySide6.QtCore import QRect, QRectF, QTimer, QVariantAnimation, Signal
-from PySide6.QtGui import QPainter
+from PySide6.QtCore import QRect, QRectF, Qt, QTimer, QVariantAnimation, Signal
+from PySide6.QtGui import QFontMetrics, QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.engine_text import plain_figures
 from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui.look import icons, theme
+from app.ui.look.direction import leading, order
 from app.ui.look.painting import block, say_changed
 from app.ui.widgets.card_frame import CardFrame, chip_width, elided
 from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.indicators import paint_dot, paint_share
 from app.units import gigabytes
 
+PROBLEM_LINES = 3  # of a sentence that says why a download stopped
 RATE_PX = 118  # the column of rates at the card's end
 PROGRESS_MS = 200
 SHIPPED = noted("Tiny and always there. Good for a first try.")
@@ -189,8 +191,22 @@ class ModelCard(CardFrame):
         """Return the texts that do not fit the card, as tooltip."""
         sentence, _ = self.sentence()
         name = elided(self.row.name, "heading", 100_000)[1] > self.width() - theme.px(140)
-        long = elided(sentence, "small", 100_000)[1] > self.inside().width()
+        if self._is_stopped:
+            long = self.lines_of(sentence) > PROBLEM_LINES
+        else:
+            long = elided(sentence, "small", 100_000)[1] > self.inside().width()
         return "\n".join(words for words, cut in ((self.row.name, name), (sentence, long)) if cut)
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self.row.download is not None and bool(model_labels.stopped_why(self.row.download))
+
+    def lines_of(self, sentence: str) -> int:
+        """Return how many lines a sentence beside an icon takes."""
+        metrics = QFontMetrics(theme.font("small"))
+        room = QRect(0, 0, int(self.inside().width()) - theme.px(22), 1 << 20)
+        high = metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, sentence).height()
+        return math.ceil(high / metrics.lineSpacing())
 
     def by_line(self) -> str:
         """Return maker, kind if it is a base model, access and licence."""
@@ -204,9 +220,8 @@ class ModelCard(CardFrame):
     def sentence(self) -> tuple[str, str]:
         """Return the sentence and its colour token. Problems come before the summary."""
         row = self.row
-        if row.download is not None and row.download.message and row.download.state in {"failed", "paused"}:
-            failed = row.download.state == "failed"
-            return plain_figures(row.download.message), "bad" if failed else "warn"
+        if row.download is not None and (why := model_labels.stopped_why(row.download)):
+            return why, "bad" if row.download.state == "failed" else "warn"
         if row.installed is not None and row.installed.state == "broken":
             return row.installed.reason, "bad"
         if row.estimate is not None and row.estimate.fits == "no":
@@ -319,8 +334,16 @@ class ModelCard(CardFrame):
             icon_rect = QRectF(line.left(), line.top() + px(1), px(16), px(16))
             icons.paint(painter, "warn", self.mirrored(icon_rect), theme.colour(token))
             line.setLeft(line.left() + px(22))
-        self.write(painter, sentence, line, "small", token)
-        self._paint_fit(painter, box.top() + px(75))
+        lines = min(self.lines_of(sentence), PROBLEM_LINES) if self._is_stopped else 1
+        if lines > 1:  # it matters more than the placement below
+            painter.setFont(theme.font("small"))
+            painter.setPen(theme.colour(token))
+            line.setHeight(lines * line.height())
+            flags = int(leading(self.isRightToLeft())) | Qt.TextFlag.TextWordWrap | order(sentence)
+            painter.drawText(self.mirrored(line), flags, sentence)
+        else:
+            self.write(painter, sentence, line, "small", token)
+            self._paint_fit(painter, box.top() + px(75))
         if self.activity is None:
             self._paint_facts(painter)
         else:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, Signal
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
 
 from app.chat.store.conversation import Message, MessageState, Role
@@ -54,8 +55,11 @@ def common_length(before: Sequence[Message], after: Sequence[Message]) -> int:
 class MessageColumn(QWidget):
     """All messages, and the views of those that are built.
 
-    wire: called with every new view, before it is laid out.
+    wire: called with every new view, before it is laid out. edited: id and text of a message that is being edited; no
+    text: it no longer is.
     """
+
+    edited = Signal(str, str)
 
     def __init__(self, wire: Callable[[MessageView], None], parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -65,7 +69,7 @@ class MessageColumn(QWidget):
         self.views: list[MessageView] = []  # of messages[first : last], oldest first
         self.first = 0
         self.versions: dict[str, tuple[int, int]] = {}  # number and count of versions, for messages with several
-        self._edits: dict[str, tuple[str, str]] = {}  # unfinished edits of views that are gone: parent, text; by id
+        self.edits: dict[str, str] = {}  # texts of messages that are being edited, by id
         self._tool_words = ToolWords()
         self.text_width = theme.px(720)
         policy = QSizePolicy.Policy
@@ -106,7 +110,7 @@ class MessageColumn(QWidget):
 
     def _find_sources(self) -> None:
         self._with_sources = [
-            index for index, message in enumerate(self.messages) if any(sources_of(message.attachments))
+            index for index, one in enumerate(self.messages) if one.attachments and any(sources_of(one.attachments))
         ]
 
     def _sources_at(self, index: int) -> Sources:
@@ -235,8 +239,10 @@ class MessageColumn(QWidget):
         view.set_width(self.text_width)
         if message.id in self.versions:
             view.set_versions(*self.versions[message.id])
-        if isinstance(view, OwnMessage) and message.id in self._edits:
-            view.edit(self._edits[message.id][1])
+        if isinstance(view, OwnMessage):
+            if edit := self.edits.get(message.id):
+                view.edit(edit)
+            view.edited.connect(partial(self._take_edit, message.id))
         if isinstance(view, AnswerView):
             view.set_tool_words(self._tool_words)
             view.set_model(self.new_model(index))
@@ -295,18 +301,21 @@ class MessageColumn(QWidget):
             self._discard([self.views.pop(index - self.first)])
         self.fit_room()
 
-    def drop_sent_edits(self) -> None:
-        """Forget the edits that were sent: a message of the branch has their text."""
-        if self._edits:
-            sent = {(message.parent, message.text.strip()) for message in self.messages}
-            self._edits = {key: (at, text) for key, (at, text) in self._edits.items() if (at, text.strip()) not in sent}
+    def drop_sent_edits(self, before: Sequence[Message]) -> None:
+        """Forget the edits that were sent: a message of this branch, or of the one before, has their text."""
+        if any(self.edits.values()):
+            shown = [*before, *self.messages]
+            sent = {(message.parent, message.text.strip()) for message in shown}
+            for message in shown:
+                if (message.parent, self.edits.get(message.id, "").strip()) in sent:
+                    self._take_edit(message.id, "")
+
+    def _take_edit(self, message_id: str, text: str) -> None:
+        self.edits[message_id] = text
+        self.edited.emit(message_id, text)
 
     def _discard(self, views: list[MessageView], at_once: bool = False) -> None:
         for view in views:
-            if isinstance(view, OwnMessage):
-                self._edits.pop(view.message.id, None)
-                if view.edited_text:
-                    self._edits[view.message.id] = view.message.parent, view.edited_text
             self._column.removeWidget(view)
             view.hide()
             view.deleteLater()

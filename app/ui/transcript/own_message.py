@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
@@ -79,7 +79,12 @@ class MessageEditor(QFrame):
 
 
 class OwnMessage(MessageView):
-    """A bubble at the right, at most BUBBLE_WIDTH wide; hover buttons appear left of it."""
+    """A bubble at the right, at most BUBBLE_WIDTH wide; hover buttons appear left of it.
+
+    edited: the text in its editor; empty if it is closed or holds the message's own text.
+    """
+
+    edited = Signal(str)
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
@@ -213,11 +218,9 @@ class OwnMessage(MessageView):
 
     # ------------------------------------------------------------------ editing
 
-    @property
-    def edited_text(self) -> str:
-        """The text in the editor if it differs from the message, else ""."""
+    def _tell_edit(self) -> None:
         text = self._editor.field.text() if self._editor is not None else ""
-        return "" if text == self.message.text else text
+        self.edited.emit("" if text == self.message.text else text)
 
     def start_editing(self) -> None:
         """Replace the bubble by an editor, and focus it."""
@@ -231,6 +234,7 @@ class OwnMessage(MessageView):
         editor = self._editor = MessageEditor(text)
         editor.set_server(sent_to(self))
         editor.field.files_given.connect(self.files_given)
+        editor.field.textChanged.connect(self._tell_edit)
         editor.field.send_requested.connect(self._send)
         editor.send.clicked.connect(self._send)
         editor.cancel.clicked.connect(self.stop_editing)
@@ -244,6 +248,7 @@ class OwnMessage(MessageView):
         editor, self._editor = self._editor, None
         if editor is None:
             return
+        self._tell_edit()
         self._show_bubble(True)
         self.column.removeWidget(editor)
         editor.hide()

@@ -44,6 +44,7 @@ class Transcript(QScrollArea):
     source_asked = Signal(object)
     acted = Signal(object)
     files_given = Signal(list)  # paths that were dropped on an editor or pasted there
+    edited = Signal(str, str)  # as in MessageColumn
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -54,6 +55,7 @@ class Transcript(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
         self._column = MessageColumn(self._wire)
+        self._column.edited.connect(self.edited)
         self.stream = TextStream(self._column)
         self.builder = MessageBuilder(self._column, lambda: self.verticalScrollBar().value())
         self._reach = ContextReach(self._column)
@@ -93,6 +95,10 @@ class Transcript(QScrollArea):
         """All messages of the chat, built or not; of an answer in progress, the text so far."""
         self.flush()
         return [self._column.as_it_stands(index) for index in range(len(self._column.messages))]
+
+    def take_edits(self, edits: Mapping[str, str]) -> None:
+        """Open these edits, texts by id, wherever their messages are shown from now on."""
+        self._column.edits = dict(edits)
 
     def foot_of(self, message_id: str) -> QWidget | None:
         """Return the menu button of an answer, if visible."""
@@ -134,7 +140,7 @@ class Transcript(QScrollArea):
             place = column.views[same - column.first].y() - self.verticalScrollBar().value()
         column.drop_below(max(column.last - max(same, column.first), 0))
         column.messages = list(messages)
-        column.drop_sent_edits()
+        column.drop_sent_edits(before)
         self._anchor = None
         if not keep or same < column.first or (not column.views and same):
             column.start_at(0)

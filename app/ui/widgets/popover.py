@@ -101,12 +101,14 @@ class Popover(QFrame):
         self.show()
         self.place()  # again: wrapped text has its height only once it is shown
         self.setFocus(Qt.FocusReason.PopupFocusReason)  # so that it receives Esc
+        _application().focusChanged.connect(self._focus_moved)
 
     def dismiss(self) -> None:
         """Close, and return the focus to where it was."""
         overlay, self._overlay = self._overlay, None
         if overlay is None:
             return
+        _application().focusChanged.disconnect(self._focus_moved)
         self.window().removeEventFilter(self)
         if self._anchor is not None and isValid(self._anchor):
             self._anchor.removeEventFilter(self)
@@ -118,6 +120,11 @@ class Popover(QFrame):
         if within and before is not None and isValid(before) and before.isVisible():
             before.setFocus(Qt.FocusReason.PopupFocusReason)
         self.closed.emit()
+
+    def _focus_moved(self, _: QWidget | None, now: QWidget | None) -> None:
+        """Close if a command moved the focus elsewhere in the window, where Esc would not reach the popover."""
+        if now is not None and now.window() is self.window() and now is not self and not self.isAncestorOf(now):
+            self.dismiss()
 
     def _follow(self) -> None:
         """Move with the anchor, or close if another page hides it."""
@@ -188,6 +195,12 @@ class Popover(QFrame):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(12))
+
+
+def _application() -> QApplication:
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    return app
 
 
 def is_typed(event: QKeyEvent) -> bool:

@@ -180,6 +180,45 @@ def test_the_head_of_a_chat_and_its_draft_are_kept(desk: Desk, qtbot: Any) -> No
     assert messages == [message]
 
 
+def test_the_shown_branch_is_computed_once_and_follows_every_change(
+    desk: Desk, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    monkeypatch.setattr(
+        "app.chat.chat_memory.branch", lambda messages, leaf: (computed.append(leaf), branch(messages, leaf))[1]
+    )
+    chat = Conversation()
+    desk.memory.add(chat)
+
+    def shown() -> list[Message] | None:
+        messages, head = desk.memory.messages(chat.id), desk.memory.conversation(chat.id)
+        assert messages is not None
+        assert head is not None
+        assert desk.memory.branch_of(chat.id) == branch(messages, head.leaf)
+        return desk.memory.branch_of(chat.id)
+
+    assert shown() == []
+    a = turn(desk, chat.id, Role.USER, "a")
+    assert shown() == [a]
+    computed.clear()
+    b = turn(desk, chat.id, Role.ASSISTANT, "b", a.id)
+    assert shown() == [a, b]
+    b = replace(b, text="b, longer")
+    desk.memory.update(chat.id, b)
+    assert shown() == [a, b]
+    assert computed == [], "a chat that grows is not walked again"
+    (shown() or []).clear()
+    c = turn(desk, chat.id, Role.ASSISTANT, "c", a.id)
+    assert shown() == [a, c]
+    desk.memory.update(chat.id, replace(b, text="beside the branch"))
+    desk.memory.set_leaf(chat.id, b.id)
+    assert [m.text for m in shown() or []] == ["a", "beside the branch"]
+    desk.memory.remove(chat.id, a.id)
+    assert [m.text for m in shown() or []] == ["beside the branch"]
+    desk.memory.put_back(chat.id, a.id)
+    assert len(shown() or []) == 2
+
+
 def test_a_draft_of_the_last_moment_is_kept(tmp_path: Path, qtbot: Any) -> None:
     desk = Desk(tmp_path / "chats.db")
     chat = Conversation()
@@ -205,6 +244,31 @@ def test_the_draft_of_a_chat_that_is_not_begun_is_kept(tmp_path: Path, qtbot: An
     store = Store.open(tmp_path / "chats.db")
     assert store.draft() == ""
     store.close()
+
+
+def test_an_open_edit_is_kept_until_it_is_closed_and_goes_with_its_message(tmp_path: Path, qtbot: Any) -> None:
+    desk = Desk(tmp_path / "chats.db")
+    qtbot.waitSignal(desk.memory.opened).wait()
+    chat, other = Conversation(), Conversation()
+    desk.memory.add(chat)
+    desk.memory.add(other)
+    first, second = turn(desk, chat.id, Role.USER, "a"), turn(desk, other.id, Role.USER, "b")
+    desk.memory.set_edit(first.id, "half")
+    desk.memory.set_edit(second.id, "typed, then killed")
+    with contextlib.closing(Store.open(desk.path)) as store:  # saved by the clock, not at the end
+        qtbot.waitUntil(lambda: store.edits() == {first.id: "half", second.id: "typed, then killed"})
+    desk.memory.set_edit(first.id, "half a \ud83d")
+    desk.close()
+    desk = Desk(tmp_path / "chats.db")
+    qtbot.waitSignal(desk.memory.opened).wait()
+    assert desk.memory.edits == {first.id: "half a \ufffd", second.id: "typed, then killed"}
+    desk.memory.set_edit(first.id, "")
+    desk.memory.delete(other.id)
+    desk.memory.erase([other.id])
+    desk.close()
+    with contextlib.closing(Store.open(tmp_path / "chats.db")) as store:
+        assert store.edits() == {}
+    assert b"then killed" not in b"".join(one.read_bytes() for one in tmp_path.iterdir())
 
 
 # ------------------------------------------------------------------ files

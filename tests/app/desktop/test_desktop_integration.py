@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from person import Arrive, Person
+from PySide6.QtCore import QEvent
 from PySide6.QtGui import QDesktopServices, QImage, QPainter
 from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
@@ -152,9 +153,18 @@ def test_closing_leaves_the_window_in_the_tray_and_quit_ends_it(arrive: Arrive) 
 def test_logging_out_is_not_held_up_by_a_window_that_stays_in_the_tray(arrive: Arrive) -> None:
     person = arrive(settings=AppSettings(tray=True))
     assert person.window.stays_in_tray
-    desktop_of(person)._leave_session()  # a session manager cannot be made by hand
+    desktop, app = desktop_of(person), QApplication.instance()
+    assert app is not None
+    closed: list[int] = []
+    person.window.closing.connect(lambda: closed.append(1))
+    desktop._leave_session()  # a session manager cannot be made by hand
     person.window.close()
-    assert not person.window.stays_in_tray
+    assert (closed, person.window.isVisible()) == ([], False), "another program kept the session: as before"
+    desktop.tray.opened.emit()
+    desktop._leave_session()
+    desktop.eventFilter(app, QEvent(QEvent.Type.Quit))  # sent to the application, it would end the tests
+    person.window.close()
+    assert closed == [1]
 
 
 def test_a_desktop_without_a_tray_keeps_the_usual_close(arrive: Arrive) -> None:

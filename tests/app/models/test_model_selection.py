@@ -142,6 +142,9 @@ def test_the_figure_in_the_sidebar() -> None:
     assert work_figure(rows_of(catalogue_rows(), [MINE], gets, None)) == "37%"
     stopped = [replace(get, state="paused") for get in gets]
     assert work_figure(rows_of(catalogue_rows(), [MINE], stopped, None)) == ""
+    full = [replace(get, error="DiskSpaceError", message="The disk is full.") for get in stopped]
+    assert work_figure(rows_of(catalogue_rows(), [MINE], full, None)) == "Paused", "not by the user"
+    assert not is_working(rows_of(catalogue_rows(), [MINE], full, None))
     assert work_figure(rows_of(catalogue_rows(), [MINE], stopped, Preparing("SparseLLM/p", "train", 25, 40))) == "62%"
 
 

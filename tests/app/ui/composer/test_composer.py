@@ -227,8 +227,8 @@ def test_arrows_belong_to_the_text_once_something_is_written(composer: Composer,
     composer.set_text("")
     assert press(composer, qtbot, Qt.Key.Key_Up) == "said"
     qtbot.keyClicks(composer.field, "!")
-    assert press(composer, qtbot, Qt.Key.Key_Down) == "!said", "what was changed is a text of its own"
-    assert press(composer, qtbot, Qt.Key.Key_Up) == "!said"
+    assert press(composer, qtbot, Qt.Key.Key_Down) == "said!", "what was changed is a text of its own"
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "said!"
 
 
 def test_a_new_chat_goes_back_through_what_was_said_last(composer: Composer, qtbot: QtBot) -> None:
@@ -393,11 +393,45 @@ def test_attached_texts_are_sent_with_the_words_once_they_are_counted(composer: 
     assert composer.send.toolTip() != counting
     chip = next(iter(composer.attached.chips.values()))
     assert numbers_in(chip.facts.words) == ["100", "900"]
-    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: out != [])  # Enter was pressed before
     [(text, (attachment,))] = out
     assert text == "What is it?"
     assert kept_of(attachment) == (100, 900)
     assert (composer.draft.items, composer.text(), composer.attached.isHidden()) == ([], "", True)
+
+
+@pytest.mark.parametrize("meanwhile", ["type", "remove", "refuse"])
+def test_enter_before_the_texts_are_counted_is_forgotten_if_the_message_changes(
+    composer: Composer, qtbot: QtBot, meanwhile: str
+) -> None:
+    out: list[str] = []
+    composer.submitted.connect(lambda text, given: out.append(text))
+    composer.field.insertFromMimeData(text_data("word " * 900))
+    qtbot.keyClicks(composer.field, "What is it?")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    if meanwhile == "type":
+        qtbot.keyClicks(composer.field, " Say")
+    elif meanwhile == "remove":
+        composer.attached.removed.emit(composer.draft.items[0].id)
+    else:
+        composer.draft.refused.emit("It is a picture.", "")
+    measured(composer)
+    qtbot.wait(1)
+    assert out == []
+    assert composer.send.isEnabled()
+
+
+def test_enter_during_an_answer_queues_the_message_once_its_file_is_read(
+    composer: Composer, qtbot: QtBot, tmp_path: Path
+) -> None:
+    out: list[str] = []
+    composer.queued.connect(lambda text, given: out.append(f"{text} {given[0].name}"))
+    (tmp_path / "a.txt").write_text("hello")
+    composer.set_status(replace(READY, phase=Phase.WRITING))
+    composer.attach([tmp_path / "a.txt"])
+    qtbot.keyClicks(composer.field, "Read")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: out == ["Read a.txt"])
 
 
 def test_an_attachment_goes_alone_too_and_can_be_taken_off(composer: Composer, qtbot: QtBot) -> None:

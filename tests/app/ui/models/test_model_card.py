@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,15 @@ from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.library_messages import REMARKS
+from app.models.model_labels import stopped_why
 from app.models.model_rows import ModelRow, Preparing, rows_of
+from app.ui.chat.offer_card import pitch
 from app.ui.look import theme
 from app.ui.models.model_card import ModelCard, activity_of, main_actions
 from app.ui.widgets.card_frame import CardGrid, elided
+from app.units import NARROW
+from engine.errors import DiskSpaceError
+from engine.library.owned.disk_space import full_disk
 from engine.library.owned.states import NOT_PREPARED
 from engine.library.records import Download
 
@@ -87,6 +93,26 @@ def test_the_sentence_of_a_model_to_prepare_is_not_cut(qtbot: QtBot) -> None:
     sentence = card.sentence()[0]
     assert elided(sentence, "small", int(card.inside().width()))[0] == sentence
     assert NOT_PREPARED in REMARKS, "translated"
+
+
+@pytest.mark.parametrize("width", [300, 420])
+def test_a_download_without_disk_space_says_what_it_needs_and_what_to_do(make: Make, width: int) -> None:
+    needs = DiskSpaceError(
+        "25.0 GB are still to be fetched beside 1.2 GB of other downloads, and 2 GB must stay free; there are "
+        "1.5 GB free in /a_b/models.", "Free some space there and resume."
+    )  # fmt: skip
+    for error in (needs, full_disk(Path("/a_b/models"))):
+        get = fetch("paused", error="DiskSpaceError", message=error.message, hint=error.hint)
+        card = make(row(get=get), width)
+        sentence, token = card.sentence()
+        assert "fetched" not in sentence + pitch(card.row)[1]
+        assert sentence in pitch(card.row)[1]
+        assert token == "warn"
+        assert card.lines_of(sentence) <= 3
+        assert not card.toolTip(), "all of it is read on the card"
+    assert stopped_why(replace(get, state="downloading")) == ""
+    message = stopped_why(replace(get, message=needs.message))
+    assert all(figure in message.replace(NARROW, " ") for figure in ("25", "1.5 GB"))
 
 
 @each
