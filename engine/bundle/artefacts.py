@@ -187,9 +187,9 @@ def save_predictor(
     DiskSpaceError, Cancelled.
     """
     config = opened.config
-    predictor.check_against(config.n_layers, config.d_model, config.d_ff)
+    predictor.check_against(config.n_layers, config.d_model, config.n_placed_neurons)
     stamped = replace(predictor, model=opened.fingerprint, activation=config.activation_text)
-    listing = _listing(opened, "predictors", predictors.SCHEMA_VERSION)
+    listing = _listing(opened, "predictors", predictor.version)
     return stamped.save(artefact_folder(opened), progress, cancelled, listing)
 
 

@@ -27,10 +27,12 @@ class Carried:
     kind: artefacts.Kind
     n_bytes: int
     origin: str
+    of_experts: bool = False
 
     @property
     def schema_version(self) -> int:
-        return predictors.SCHEMA_VERSION if self.kind == "predictors" else statistics.SCHEMA_VERSION
+        of_predictors = predictors.VERSION_OF_EXPERTS if self.of_experts else predictors.SCHEMA_VERSION
+        return of_predictors if self.kind == "predictors" else statistics.SCHEMA_VERSION
 
 
 def plan_carried(opened: OpenedModel) -> tuple[Carried, ...]:
@@ -43,7 +45,7 @@ def plan_carried(opened: OpenedModel) -> tuple[Carried, ...]:
             n_bytes = 0
         folder = opened.files.predictors if place == "folder" else None
         origin = "weights" if place == "file" else _origin(opened, "predictors", folder)
-        found.append(Carried("predictors", n_bytes, origin))
+        found.append(Carried("predictors", n_bytes, origin, opened.config.n_experts > 0))
     if opened.has_stats:
         n_bytes = 8 * opened.config.n_layers * opened.config.d_ff
         found.append(Carried("statistics", n_bytes, _origin(opened, "statistics", opened.files.stats)))

@@ -51,7 +51,7 @@ def why_not(
     matrices = [value for value in (*of_layers, *others) if isinstance(value, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in why_no_product(matrix)]
     if config.n_experts:
-        reasons += why_no_expert_calls(config, weights, mode)
+        reasons += why_no_expert_calls(config, weights, mode, predictor)
     else:
         reasons += why_no_ffn_calls(mode, predictor)
     return list(dict.fromkeys(reasons))
@@ -89,7 +89,7 @@ class DecodeProgram:
         products = Products(self._pool.n_threads)
         ffn: FfnPlan
         if self._config.n_experts:
-            ffn = ExpertCalls(self._mode, self._config, self._weights, products)
+            ffn = ExpertCalls(self._mode, self._config, self._weights, products, self._predictor)
         else:
             ffn = FfnCalls(self._mode, self._config, self._weights, products, self._predictor)
         return DecodeCalls(self._config, self._weights, ffn, products)

@@ -1,11 +1,12 @@
 """Lays out a token's experts as calls of kernels: the router's choice, the chosen experts, and the shared one.
 
-It runs nothing. Specification: engine/model/router.py, and dense.py or exact.py of engine/executor: in exact mode the
-neurons inside experts that do not fire are skipped.
+It runs nothing. Specification: engine/model/router.py, and dense.py, exact.py or sparse.py of engine/executor: in exact
+mode the neurons inside experts that do not fire are skipped, in sparse mode also those that are not predicted to.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from engine.config import Mode, ModelConfig
 from engine.executor.feed_forward import ffn_matrices
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, ModelWeights
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.ffn import experts
@@ -23,7 +25,7 @@ from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors, Residency
 from native_kernels.cpu.ffn.router import Chosen, choose_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
-from native_kernels.cpu.products.gemv import vector_format
+from native_kernels.cpu.products.gemv import OVER, gemv_calls, vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
 from native_kernels.cpu.products.row_sums import SUMS
@@ -36,18 +38,20 @@ _Part = Literal["gate", "up", "down", "down_t"]
 _Blocks = tuple[FfnWeights, ...]
 
 
-def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode) -> list[str]:
+def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
     """The reasons, one sentence each, why the experts of this model have no program; empty where they have one."""
     if mode == "sparse":
-        return ["Predictors of the neurons of experts are not known."]
-    if mode == "exact" and {"gate", "up", "down"} & set(config.biases):
+        layers = () if predictor is None else predictor.layers
+        if not all(one.kind == "true_gate" or _is_known(one) for one in layers) or not layers or not config.has_zeros:
+            return ["Only low-rank predictors of the normed input are known for the neurons of experts."]
+    if mode != "dense" and {"gate", "up", "down"} & set(config.biases):
         return ["Neurons of experts with biases are not skipped."]
     reasons = []
     for layer in weights.layers:
         blocks = layer.routed
         for part in _parts(blocks[0]) if blocks else ():
             reasons += experts.why_not(
-                [_matrix(block, part) for block in blocks], summed=part == "down_t", listed=mode == "exact"
+                [_matrix(block, part) for block in blocks], summed=part == "down_t", listed=mode != "dense"
             )
         others = () if layer.shared is None else vars(layer.shared).values()
         matrices = [one for one in (layer.router, *others) if isinstance(one, PackedMatrix)]
@@ -61,9 +65,13 @@ class ExpertCalls:
     chosen: of each layer. tallies: where every neuron that fires is counted by itself, i64 [L, F of all experts].
     """
 
-    def __init__(self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
+    def __init__(
+        self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products,
+        predictor: Predictor | None = None,
+    ) -> None:  # fmt: skip
         self.tallies = TallyBlock()
-        self._skips = mode == "exact"
+        self._skips = mode != "dense"
+        self._predictors = predictor.layers if mode == "sparse" and predictor is not None else None
         self._config, self._graph = config, graph_of(config)
         self._layers = weights.layers
         self._products = products
@@ -169,9 +177,20 @@ class ExpertCalls:
         return calls + self._activated(layer, self._gate, up, self._hidden.values, counts)
 
     def _fired(self, layer: int, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
-        """The first matrix whole, up where it passes the activation, and the list of what fired."""
+        """The first matrix, whole or of predicted neurons, up where it passes the activation, and the list of what
+        fired.
+        """
         gated, rows, hidden = blocks[0].gate is not None, self._rows, self._hidden
-        calls = self._product(blocks, "gate" if gated else "up", chosen, x, self._gate)
+        first: _Part = "gate" if gated else "up"
+        part = None if self._predictors is None else self._predictors[layer].low_rank
+        if part is None:
+            calls = self._product(blocks, first, chosen, x, self._gate)
+        else:
+            calls = self._predicted(part, chosen, x, counts)
+            matrices = _all_of(blocks, first)
+            values, more = x.as_read_by(matrices.first.codec, "ffn")
+            calls += more + experts.listed_product_calls(matrices, chosen, rows, values, self._up)
+            calls += experts.spread_calls(self._up, rows, self._gate)
         calls += self._weighed(layer, chosen)
         calls += self._activated(layer, self._gate, None, hidden.values, None)
         calls += experts.active_calls(hidden, rows, counts)
@@ -181,6 +200,19 @@ class ExpertCalls:
             values, more = x.as_read_by(matrices.first.codec, "ffn")
             calls += more + experts.listed_product_calls(matrices, chosen, rows, values, up)
         return calls + experts.fire_calls(hidden, up, self._graph.ffn(layer).spec.relu_on_up, rows, counts)
+
+    def _predicted(self, part: LowRank, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
+        """The list of the chosen experts' neurons whose scores reach the threshold, and zeros in place of the gates."""
+        width, inner = self._config.d_ff, Vector(aligned_empty(part.rank))
+        values, calls = x.as_read_by(part.a.codec, "predictor")
+        calls += gemv_calls(part.a, values, inner.values, bias=part.a_bias, relu=True, stage="predictor")
+        starts = range(0, part.b.n_rows, width)
+        second = ExpertMatrices.of([replace(part.b, n_rows=width, data=part.b.data[n : n + width]) for n in starts])
+        between, more = inner.as_read_by(part.b.codec, "predictor")
+        calls += more + experts.product_calls(second, chosen, between, self._up, stage="predictor")
+        if part.b_bias is not None:
+            calls += chosen_bias_calls(ExpertBiases.of(list(part.b_bias.reshape(-1, width))), chosen, self._up)
+        return calls + experts.reached_calls(self._up, part.threshold, self._gate, self._rows, counts)
 
     def _weighed(self, layer: int, chosen: Chosen) -> list[Call]:
         """The gates times the weights, if these belong on the input of an expert.
@@ -224,6 +256,9 @@ class ExpertCalls:
         found[:, 2] += counts[:, 0, _OF_SHARED + 2]
         whole = [self._graph.ffn(layer).spec.n_computed for layer in range(len(self._layers))]
         found[:, 0] = found[:, 1] if self._skips else whole
+        for layer, part in enumerate(self._predictors or ()):
+            if part.low_rank is not None and self._layers[layer].routed:
+                found[layer, 0] = counts[layer, :, 2].sum() + self._config.shared_d_ff  # whose first matrix is read
         return found
 
     def _tally(self, layer: int, expert: int) -> Tally:
@@ -264,6 +299,11 @@ class ExpertCalls:
             spec.activation, x, out, up=up, relu_on_up=up is not None and spec.relu_on_up, threshold=spec.threshold,
             counts=counts,
         )  # fmt: skip
+
+
+def _is_known(part: LayerPredictor) -> bool:
+    known = part.kind == "low_rank" and part.input == "normed"
+    return known and all(one.codec in OVER for one in part.matrices)
 
 
 def _parts(block: FfnWeights) -> list[_Part]:

@@ -230,7 +230,7 @@ def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -
     fired_share, reached = counted.fired_share or 0.0, config.routed_share
     rest, predicting = bytes_beside_ffn(model, position), 0.0
     if predictor is not None:
-        ffn, predicting = sparse_bytes(model.weights, predictor, shares)
+        ffn, predicting = sparse_bytes(model.weights, predictor, shares, reached)
     elif mode == "exact":
         ffn = exact_bytes(model.weights, shares, reached)
     else:

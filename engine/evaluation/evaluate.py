@@ -115,7 +115,11 @@ def perplexity(
         raise InvalidRequestError(
             f"The text has {len(tokens)} tokens; at least {needed} must be there.", "Give a longer text."
         )
+    from engine.executor.sparse import SparseExecutor
+
     tested = model.transformer(mode)
+    if isinstance(tested.executor, SparseExecutor):
+        tested.executor.predicts_prompts = True  # decode does
     reference = model.transformer(against) if against else None
     cache, other_cache = model.new_cache(context), model.new_cache(context)
     tested.executor.counters.reset()
@@ -171,7 +175,7 @@ def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
     whole = ffn_bytes(model.weights, reached, reached, reached, reached)
     match tested.executor.name:
         case "sparse":
-            read: float = sum(sparse_bytes(model.weights, model.modes.predictor, shares))
+            read: float = sum(sparse_bytes(model.weights, model.modes.predictor, shares, reached))
         case "exact":
             read = exact_bytes(model.weights, shares, reached)
         case _:

@@ -39,13 +39,15 @@ def exact_bytes(weights: ModelWeights, shares: Shares, reached: float = 1.0) -> 
     return sum(layer_bytes(layer, reached, active, fired, reached) for layer, (_, active, fired, _) in layers)
 
 
-def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) -> tuple[Share, Share]:
+def sparse_bytes(
+    weights: ModelWeights, predictor: Predictor, shares: Shares, reached: float = 1.0
+) -> tuple[Share, Share]:
     """Return the bytes of one decoded token in sparse mode: (neurons, predictors).
 
-    A cascade counts the rows of its copy that were read. shares: as in exact_bytes.
+    A cascade counts the rows of its copy that were read. shares, reached: as in exact_bytes.
     """
     neurons = sum(
-        layer_bytes(layer, _first_share(part, computed), active, fired, 1.0)
+        layer_bytes(layer, _first_share(part, computed, reached), active, fired, reached)
         for layer, part, (computed, active, fired, _) in zip(weights.layers, predictor.layers, shares, strict=True)
     )
     return neurons, predictor_bytes(predictor, shares[:, 3])
@@ -56,15 +58,15 @@ def predictor_bytes(predictor: Predictor, copied: Iterable[Share]) -> Share:
     return sum(part.bytes_read(share) for part, share in zip(predictor.layers, copied, strict=True))
 
 
-def first_bytes_read(weights: ModelWeights, predictor: Predictor, shares: Shares) -> float:
+def first_bytes_read(weights: ModelWeights, predictor: Predictor, shares: Shares, reached: float = 1.0) -> float:
     """Return the bytes of the first matrices that a token reads in sparse mode. shares [L, 4]: as in exact_bytes."""
     layers = zip(weights.layers, predictor.layers, shares[:, 0], strict=True)
-    return float(sum(_first_share(part, computed) * _first_bytes(layer) for layer, part, computed in layers))
+    return float(sum(_first_share(part, computed, reached) * _first_bytes(layer) for layer, part, computed in layers))
 
 
-def _first_share(part: LayerPredictor, computed: Share) -> Share:
+def _first_share(part: LayerPredictor, computed: Share, reached: float) -> Share:
     """Return the share of neurons whose first matrix is read: the selected ones, or all if it decides itself."""
-    return 1.0 if part.kind == "true_gate" else computed
+    return reached if part.kind == "true_gate" else computed
 
 
 def _first_bytes(layer: LayerWeights) -> int:

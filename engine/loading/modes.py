@@ -235,14 +235,16 @@ def measure_sparse_cost(
 
     Cost: one pass over the tokens, skipped if the predictors are too expensive anyway.
     """
-    first = first_bytes(weights)
+    reached = opened.config.routed_share
+    first = round(reached * first_bytes(weights))
     least = predictor_bytes(predictor, [0.0 if layer.kind == "cascade" else 1.0 for layer in predictor.layers])
     if least >= first:
         return SparseCost(least, None, first, 0.0)
-    executor = SparseExecutor(opened.config, weights, predictor, operators)
+    executor = SparseExecutor(opened.config, weights, predictor, operators, predicts_prompts=True)
     cache = KVCache(opened.config, len(tokens), kv_codec)
     Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache, 0, look)
     share, shares = executor.counters.active_share, executor.counters.layer_shares
     assert share is not None, "a pass over tokens counts them"
-    read = first_bytes_read(weights, predictor, shares)
+    share /= reached
+    read = first_bytes_read(weights, predictor, shares, reached)
     return SparseCost(predictor_bytes(predictor, shares[:, 3]), share, first, read)

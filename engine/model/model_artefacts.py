@@ -90,7 +90,7 @@ def read_predictor(opened: OpenedModel, as_stored: bool) -> Predictor:
             predictor = read_predictor_folder(opened.files.predictors, as_stored)
         case _:
             raise no_predictors(opened)
-    predictor.check_against(opened.config.n_layers, opened.config.d_model, opened.config.d_ff)
+    predictor.check_against(opened.config.n_layers, opened.config.d_model, opened.config.n_placed_neurons)
     return predictor
 
 

@@ -95,12 +95,10 @@ class OpenedModel:
     def has_predictors(self) -> bool:
         """Whether predictors exist: made for this model, in the weights' file, or in a folder beside it.
 
-        No known predictors cover the neurons of experts.
+        Those of other publishers do not cover the neurons of experts.
         """
-        if self.config.n_experts:
-            return False
         beside = self.files.predictors is not None or has_own_predictors(self.source)
-        return beside or artefacts.find(self, "predictors") is not None
+        return (beside and not self.config.n_experts) or artefacts.find(self, "predictors") is not None
 
     @property
     def has_stats(self) -> bool:

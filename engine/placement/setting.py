@@ -183,17 +183,20 @@ def read_setting(
     if known.weights is None:
         case = Case(model, kv_codec, engine.sequences, sum(predictor_ram(opened, engine.mode)))
         model = as_loaded(case, context // engine.sequences, limits, fired_share(opened, engine.mode), threads)
-    predictors = None
-    if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
+    predictors, mode = None, engine.mode
+    if opened.config.n_experts and mode == "sparse":
+        mode = "exact"  # the GPU predicts nothing inside experts
+    predicts = opened.has_predictors and opened.config.has_zeros and not opened.config.n_experts
+    if predicts and mode in ("auto", "sparse"):
         try:
             predictor = read_predictor(opened, as_stored=True) if known.predictor is None else known.predictor()
             expected = recall_expected(opened.fingerprint)
             predictors = replace(PredictorBytes.of(predictor, model), expected_to_fired=expected)
-            if engine.mode == "auto" and predictor.budget is not None and not predictor.budget.held:
+            if mode == "auto" and predictor.budget is not None and not predictor.budget.held:
                 predictors = None
                 notes.append("The model's predictors did not hold their error budget, so that auto does without them.")
         except EngineError as error:
-            if engine.mode == "sparse":
+            if mode == "sparse":
                 raise
             notes.append(f"The model's predictors cannot be used: {error.message}")
     read_rates: dict[Mode, ReadRates] = {}
@@ -210,7 +213,7 @@ def read_setting(
         budgets=budgets,
         context=context,
         kv_codec=kv_codec,
-        wanted_mode=engine.mode,
+        wanted_mode=mode,
         notes=tuple(notes),
         sequences=engine.sequences,
         read_rates=read_rates,

@@ -165,7 +165,7 @@ class Inspection:
         found: NDArray[np.float64] = np.interp(positions, sampled, cached)
         found += bytes_beside_ffn(model, positions[0]) - cached[0]
         if mode == "sparse" and model.modes.predictor is not None:
-            found += sum(sparse_bytes(weights, model.modes.predictor, shares))
+            found += sum(sparse_bytes(weights, model.modes.predictor, shares, reached))
         elif mode == "exact":
             found += exact_bytes(weights, shares, reached)
         else:

@@ -31,7 +31,8 @@ from native_kernels.backend import F32, I32, Operators
 from native_kernels.reference import ReferenceOperators
 
 SCHEMA_VERSION = 2
-_READ_VERSIONS = (1, SCHEMA_VERSION)
+VERSION_OF_EXPERTS = 3  # the version of heads whose predictors are for experts, which older programs cannot run
+_READ_VERSIONS = (1, SCHEMA_VERSION, VERSION_OF_EXPERTS)
 ARTIFACT_NAME = "predictor"
 
 
@@ -79,6 +80,12 @@ class Predictor:
         """Bytes of matrices and biases."""
         return sum(layer.n_bytes for layer in self.layers)
 
+    @property
+    def version(self) -> int:
+        """Return the schema version of its head."""
+        parts = [layer.low_rank for layer in self.layers if layer.low_rank is not None]
+        return VERSION_OF_EXPERTS if any(part.read_share < 1 for part in parts) else SCHEMA_VERSION
+
     def expected(self, layer: int, normed: F32, residual: F32) -> Expected:
         """Select neurons from the norm's output and input, both [T, D].
 
@@ -91,7 +98,7 @@ class Predictor:
         return np.flatnonzero(self.expected(layer, normed[None], residual[None]).mask[0]).astype(np.int32)
 
     def check_against(self, n_layers: int, d_model: int, d_ff: int) -> None:
-        """Raise ArtifactMismatchError unless it is for a model of that shape."""
+        """Raise ArtifactMismatchError unless it is for a model of that shape. d_ff: of all experts of a layer."""
         mine, models = (len(self.layers), *(self.shape or (d_model, d_ff))), (n_layers, d_model, d_ff)
         if mine != models:
             words = [
@@ -122,7 +129,7 @@ class Predictor:
             "text": self.text,
             "layers": [layer_entry(layer) for layer in self.layers],
         }
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled, listing)
+        return save_artifact(folder, ARTIFACT_NAME, self.version, values, tensors, progress, cancelled, listing)
 
     @classmethod
     def load(

@@ -23,6 +23,7 @@ def layer_entry(layer: LayerPredictor) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": layer.kind, "input": layer.input}
     if (low_rank := layer.low_rank) is not None:
         entry |= {"rank": low_rank.rank, "threshold": low_rank.threshold}
+        entry |= {"read_share": low_rank.read_share} if low_rank.read_share < 1 else {}
         entry |= {f"{name}_codec": w.codec for name, w in (("a", low_rank.a), ("b", low_rank.b))
                   if w.data.dtype == np.uint8}  # fmt: skip
     if (copy := layer.copy) is not None:
@@ -53,14 +54,17 @@ def read_layer(
     kind, reads = (entry.get("kind"), entry.get("input")) if reads is None else ("low_rank", reads)
     if kind not in KINDS or reads not in ("residual", "normed"):
         raise ModelFormatError(f"{where} lacks a kind or an input that this Hearth knows.")
-    numbers = {key: optional_number(entry.get(key), f"{key} of {where}")
-               for key in ("threshold", "copy_threshold", "recall", "precision", "active_share")}  # fmt: skip
+    known = ("threshold", "copy_threshold", "recall", "precision", "active_share", "read_share")
+    numbers = {key: optional_number(entry.get(key), f"{key} of {where}") for key in known}
     low_rank = copy = None
     if has_low_rank(kind):
         a_codec, b_codec = (codec_name(entry.get(f"{part}_codec"), where) for part in "ab")
         a = matrix(source, f"{i}.a", as_stored, a_codec, width)
         b = matrix(source, f"{i}.b", as_stored, b_codec, a.n_rows)
-        low_rank = LowRank(a, b, bias(source, f"{i}.a_bias"), bias(source, f"{i}.b_bias"), numbers["threshold"] or 0.0)
+        low_rank = LowRank(
+            a, b, bias(source, f"{i}.a_bias"), bias(source, f"{i}.b_bias"), numbers["threshold"] or 0.0,
+            numbers["read_share"] or 1.0,
+        )  # fmt: skip
     if has_copy(kind):
         codec, signed = copy_codec_name(entry.get("copy_codec"), where), entry.get("signed_input", False)
         if not isinstance(signed, bool) or (kind != "cascade" and signed != (kind == "sign")):

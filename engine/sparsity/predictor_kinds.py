@@ -24,13 +24,18 @@ KINDS: tuple[Kind, ...] = ("low_rank", "gate_copy", "cascade", "sign", "true_gat
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """score = b relu(a x + a_bias) + b_bias; a neuron passes if its score reaches the threshold. R: its rank."""
+    """score = b relu(a x + a_bias) + b_bias; a neuron passes if its score reaches the threshold. R: its rank.
+
+    With experts, F counts the neurons of all of them, and a token reads b's rows of the chosen experts only: read_share
+    of b and of its bias.
+    """
 
     a: PackedMatrix  # [R, D]
     b: PackedMatrix  # [F, R]
     a_bias: F32 | None = None  # [R]
     b_bias: F32 | None = None  # [F]
     threshold: float = 0.0  # score 0 means a probability of one half
+    read_share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.b.n_cols != self.a.n_rows:
@@ -48,6 +53,11 @@ class LowRank:
     @property
     def n_bytes(self) -> int:
         return self.a.n_bytes + self.b.n_bytes + _bytes_of(self.a_bias) + _bytes_of(self.b_bias)
+
+    @property
+    def bytes_read(self) -> float:
+        """Return the bytes that a token reads."""
+        return self.n_bytes - (1 - self.read_share) * (self.b.n_bytes + _bytes_of(self.b_bias))
 
     def scores(self, x: F32, operators: Operators) -> F32:
         """Return scores, x [T, D] -> [T, F]."""
@@ -164,7 +174,7 @@ class LayerPredictor:
     def bytes_read(self, copied_share: float) -> float:
         """Return bytes read per token if this share of the copy's rows is read."""
         of_copy = 0 if self.copy is None else self.copy.n_bytes
-        return self.n_bytes - of_copy + copied_share * of_copy
+        return (0 if self.low_rank is None else self.low_rank.bytes_read) + copied_share * of_copy
 
     def expected(self, normed: F32, residual: F32, operators: Operators) -> Expected:
         """Select neurons at each position, from normed and residual [T, D].

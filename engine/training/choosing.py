@@ -26,7 +26,8 @@ class LayerCost:
     """Bytes of one layer's matrices: first determines which neurons are active, second is up besides a gate (0 without
     one), down.
 
-    down_is_row_wise: it cannot be read by neuron, so all of it is read. fired: share of active neurons.
+    down_is_row_wise: it cannot be read by neuron, so all of it is read. fired: share of active neurons. With experts,
+    both count what a token uses.
     """
 
     first: int
@@ -36,11 +37,13 @@ class LayerCost:
     down_is_row_wise: bool = False
 
     @classmethod
-    def of(cls, w: FfnWeights, fired: float) -> LayerCost:
+    def of(cls, w: FfnWeights, fired: float, n_used: int = 1) -> LayerCost:
+        """Return the cost of a block, or of n_used experts like it."""
         down = w.down if w.down_t is None else w.down_t
         assert down is not None, "a block has down_t or down"
         second = 0 if w.gate is None else w.up.n_bytes
-        return cls(first_matrix(w)[0].n_bytes, second, down.n_bytes, fired, w.down_t is None)
+        first, second, whole = (n_used * n for n in (first_matrix(w)[0].n_bytes, second, down.n_bytes))
+        return cls(first, second, whole, fired, w.down_t is None)
 
     def behind(self, fired: float) -> float:
         """Return the bytes read by neuron if this share is known to be active."""
@@ -73,7 +76,8 @@ class MachineCost:
 class HeldOutLayer:
     """One layer at positions that are not used for training.
 
-    x [T, D], normed; first [T, F], the activation's input; contribution [T, F], 0 for inactive neurons.
+    x [T, D], normed; first [T, F], the activation's input; contribution [T, F], 0 for inactive neurons, negative for
+    those of experts that a position did not choose.
     activation_threshold: FATReLU's, else 0.
     """
 
@@ -84,7 +88,7 @@ class HeldOutLayer:
 
     @property
     def fired_share(self) -> float:
-        return float(np.count_nonzero(self.contribution)) / max(1, self.contribution.size)
+        return int(np.count_nonzero(self.contribution > 0)) / max(1, int(np.count_nonzero(self.contribution >= 0)))
 
     @cached_property
     def seen(self) -> Seen:
@@ -127,7 +131,7 @@ class Candidate:
 
     def n_bytes(self, point: Point) -> float:
         """Return the bytes of the predictor that a token reads."""
-        read = 0.0 if self.low_rank is None else float(self.low_rank.n_bytes)
+        read = 0.0 if self.low_rank is None else self.low_rank.bytes_read
         return read if self.copy is None else read + point.passed * self.copy.n_bytes
 
     def seconds(self, point: Point, layer: LayerCost, machine: MachineCost) -> float:
@@ -137,7 +141,7 @@ class Candidate:
         stages = 2
         predicting = 0.0
         if self.low_rank is not None:
-            predicting += machine.seconds(self.low_rank.n_bytes, 0, 2)
+            predicting += machine.seconds(self.low_rank.bytes_read, 0, 2)
         if self.copy is not None:
             read = point.passed * self.copy.n_bytes
             apart = self.low_rank is not None

@@ -91,7 +91,7 @@ def measure_masked(
     `walk_layers`.
     """
     executor = SparseExecutor(
-        parts.config, parts.weights, replace(predictor, operators=parts.operators), parts.operators
+        parts.config, parts.weights, replace(predictor, operators=parts.operators), parts.operators, True
     )
     nll, likeliest = _pass(parts, texts, executor, job)
     return tuple(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
-from engine.executor.feed_forward import behind_first, down_of_all, first_values
+from engine.executor.feed_forward import behind_first, down_of_all, everything, first_values
 from engine.job import Job
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, AttendLatent, graph_of
@@ -63,8 +63,10 @@ class LayerBatch:
     """
 
     def __init__(
-        self, parts: ModelParts, layer: int, rows: _Rows, residual: F32, normed: F32, counts: I64 | None = None
-    ) -> None:
+        self, parts: ModelParts, layer: int, rows: _Rows, residual: F32, normed: F32, counts: I64 | None = None,
+        routing: Routing | None = None,
+    ) -> None:  # fmt: skip
+        self.routing = routing
         self.layer = layer
         self.start = rows.start
         self.sequence = rows.sequence
@@ -102,6 +104,16 @@ class LayerBatch:
         """
         counts: I64 = np.count_nonzero(self.fired, axis=0) if self._counts is None else self._counts
         return counts
+
+    def hidden_of(self, expert: int) -> tuple[I64, I64, F32]:
+        """Return the positions that chose the expert, [T'], its places among their choices, and the input of its down
+        there, [T', d_ff], times its weight.
+        """
+        assert self.routing is not None, "only routed layers have experts to ask for"
+        positions, places = np.nonzero(self.routing.experts == expert)
+        layer, spec = self._parts.weights.layers[self.layer], graph_of(self._parts.config).ffn(self.layer).spec
+        h, _, _ = everything(spec, layer.routed[expert], self.normed[positions], self._parts.operators)
+        return positions, places, h * self.routing.weights[positions, places, None]
 
     def through_down(self) -> F32:
         """Return the FFN's output when every neuron is computed, [T, D]."""
@@ -320,5 +332,5 @@ class _Walk:
         before = None if seen is None else seen[layer].copy()
         added = self._executor.ffn(layer, x, residual, routing)
         counts = None if seen is None or before is None else seen[layer] - before
-        self._visit(LayerBatch(self._parts, layer, self._rows, residual, x, counts))
+        self._visit(LayerBatch(self._parts, layer, self._rows, residual, x, counts, routing))
         return added

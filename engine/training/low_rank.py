@@ -134,10 +134,11 @@ class LowRankFitter:
 
     The loss is cross-entropy over all neurons of a position; an active one is weighted by its contribution, so that
     little is missed. Inputs are standardised while training, which is folded into a. Shapes: x [N, D]; contribution [N,
-    F], 0 for inactive neurons. Both may be mapped files: a batch is read at a time, unless the device holds everything.
+    F], 0 for inactive neurons, negative for those that do not count. Both may be mapped files, or the latter a
+    ChosenRows: a batch is read at a time, unless the device holds everything.
     """
 
-    def __init__(self, x: NDArray[Any], contribution: NDArray[Any], device: str = "cpu") -> None:
+    def __init__(self, x: NDArray[Any], contribution: Any, device: str = "cpu") -> None:
         """Raises: DeviceMemoryError."""
         import torch
 
@@ -211,7 +212,8 @@ class _Fit:
         hidden = before.relu()
         probability = torch.addmm(b_bias, hidden, second.T).sigmoid_()
         # Of weight log(1 + e^-score) if active, of log(1 + e^score) if not.
-        slope = torch.where(weight > 0, weight * (probability - 1), probability).div_(probability.numel())
+        slope = torch.where(weight > 0, weight * (probability - 1), probability)
+        slope.mul_(weight >= 0).div_(max(1, int(torch.count_nonzero(weight >= 0))))
         back = (slope @ second).mul_(before > 0)
         self._descend(number, [(back.T @ x) / of.deviation, back.sum(0), slope.T @ hidden, slope.sum(0)])
 
@@ -259,7 +261,7 @@ def _rounded(w: Tensor, codec: Codec) -> Tensor:
     return (whole * scale.half().float()).reshape(w.shape)
 
 
-def _placed(x: NDArray[Any], contribution: NDArray[Any], device: str) -> tuple[Any, Any]:
+def _placed(x: NDArray[Any], contribution: Any, device: str) -> tuple[Any, Any]:
     """Return both on the device if half of its free memory holds them; else unchanged."""
     if device == "cpu":
         return x, contribution
@@ -286,17 +288,18 @@ def _moments(x: Any, contribution: Any) -> tuple[F32, F32, float, float]:
     import torch
 
     total = squares = torch.zeros(x.shape[1], dtype=torch.float64)
-    n_fired, contributed = 0, 0.0
+    n_fired, n_counted, contributed = 0, 0, 0.0
     for start in range(0, len(x), _PIECE_POSITIONS):
         part, counted = (torch.as_tensor(values[start : start + _PIECE_POSITIONS]) for values in (x, contribution))
         part = part.double()
         total, squares = total + part.sum(0).cpu(), squares + (part * part).sum(0).cpu()
-        n_fired += int(torch.count_nonzero(counted))
-        contributed += float(counted.sum(dtype=torch.float64))
+        n_fired += int(torch.count_nonzero(counted > 0))
+        n_counted += int(torch.count_nonzero(counted >= 0))
+        contributed += float(counted.clamp(min=0).sum(dtype=torch.float64))
     mean = (total / len(x)).numpy()
     deviation = np.sqrt(np.maximum((squares / len(x)).numpy() - mean * mean, 0))
     floor = max(float(deviation.mean()) * 1e-3, 1e-12)
-    share = min(max(n_fired / (len(x) * contribution.shape[1]), 1e-6), 1 - 1e-6)
+    share = min(max(n_fired / max(1, n_counted), 1e-6), 1 - 1e-6)
     each = contributed / n_fired if contributed > 0 else 1.0
     return mean.astype(np.float32), np.maximum(deviation, floor).astype(np.float32), share, each
 

@@ -109,15 +109,15 @@ class Seen:
     """The activity at held-out positions, to compare with scores of the same shape.
 
     Every active neuron is kept; of the inactive ones, which are most, at most QUIET_SAMPLES, evenly spread.
-    contribution [T, F], 0 for inactive neurons.
+    contribution [T, F], 0 for inactive neurons; negative values are left out: experts that were not chosen.
     """
 
     def __init__(self, contribution: F32) -> None:
         flat = contribution.reshape(-1)
-        self._fired = np.flatnonzero(flat)
+        self._fired = np.flatnonzero(flat > 0)
         self.kept: F64 = flat[self._fired].astype(np.float64)
         self.total = float(self.kept.sum())
-        self.count = flat.size
+        self.count = int(np.count_nonzero(flat >= 0))
         quiet = np.flatnonzero(flat == 0)
         # An odd step, so that it does not hit the same neurons repeatedly.
         self._quiet = quiet[:: max(1, len(quiet) // QUIET_SAMPLES) | 1]

@@ -15,6 +15,8 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from engine.bundle import artefacts
 from engine.errors import DeviceUnavailableError, InvalidRequestError, UnsupportedModelError
 from engine.executor.feed_forward import first_matrix
@@ -60,7 +62,7 @@ _CHATS = ("questions", "dialogue")  # kinds of calibration text that are chats w
 _USUAL_BYTES_PER_S, _GATHERED, _STAGE_S = 20e9, 0.75, 5e-7
 # Progress in thousandths, by the durations of the stages on the starter model with two threads.
 _WHOLE, _WRITTEN, _FITTED = 1000, 150, 800
-_VERSION = 1  # of the files kept between runs
+_VERSION = 2  # of the files kept between runs
 
 
 @dataclass(frozen=True)
@@ -131,18 +133,19 @@ def train(
     text: the user's, in addition to what the model writes. Finished layers are kept until all are done: after an
     interruption the same call continues, with the same result. Units: progress reports thousandths. Cost: one layer's
     positions at a time, N (D + F) halves, in a file if there are many. Raises: InvalidRequestError,
-    UnsupportedModelError for a model without zeros or with experts, DeviceUnavailableError, DeviceMemoryError,
+    UnsupportedModelError for a model without zeros, DeviceUnavailableError, DeviceMemoryError,
     HostMemoryError, DiskSpaceError, Cancelled.
     """
     started = time.perf_counter()
     options = options or TrainingOptions()
     config = model.opened.config
-    if not config.has_zeros or config.n_experts:
-        what = "has experts" if config.n_experts else f"has the activation {config.activation}, which makes no zeros"
+    if not config.has_zeros:
         raise UnsupportedModelError(
-            f"{model.opened.name} {what}, and predictors are known for ReLU in one block a layer.",
+            f"{model.opened.name} has the activation {config.activation}, which makes no zeros to predict.",
             "Run it without predictors.",
         )
+    if config.n_experts and (options.kind not in ("auto", "low_rank") or config.weighed_inputs):
+        raise UnsupportedModelError("In experts, only predictors of low rank are known.", "Train those.")
     check_walk(config)
     device = training_device(device)
     texts, held_out, source = _texts(model, text, options, job.part(0, _WRITTEN, _WHOLE))
@@ -204,7 +207,7 @@ class _Trainer:
 
     def fit_layers(self, job: Job) -> None:
         n_layers = self._model.opened.config.n_layers
-        if len(self._records) == n_layers:
+        if len(self._records) == sum(map(self._predicts, range(n_layers))):
             return
 
         def hand_over(samples: LayerSamples) -> None:
@@ -221,29 +224,37 @@ class _Trainer:
             layer, rest = divmod(n_layers * done, total)
             job.progress(layer * _WHOLE + _WHOLE // 5 * rest // total, n_layers * _WHOLE)
 
-        keeper = SampleKeeper(self._parts, self._texts, hand_over, lambda layer: layer not in self._records)
+        keeper = SampleKeeper(
+            self._parts, self._texts, hand_over, lambda layer: self._predicts(layer) and layer not in self._records
+        )
         try:
             walk_layers(self._parts, self._texts.walked, keeper, job=job.reporting(walked)).close()
         finally:
             keeper.close()
 
+    def _predicts(self, layer: int) -> bool:
+        """Return whether the layer has a predictor: not the layers without experts of a model that has some."""
+        return not self._parts.config.n_experts or bool(self._parts.weights.layers[layer].routed)
+
     def _fit(self, samples: LayerSamples, job: Job) -> LayerRecord:
         """Fit all candidate predictors of a layer."""
         kind = self._options.kind
-        w = self._parts.weights.layers[samples.layer].ffns[0]
-        matrix, bias = first_matrix(w)
-        gate = unpacked(matrix)
+        config, layer = self._parts.config, self._parts.weights.layers[samples.layer]
+        w, *others = layer.routed or layer.ffns[:1]
+        bias = first_matrix(w)[1]
+        gate = np.concatenate([unpacked(first_matrix(one)[0]) for one in (w, *others)])
         inputs, contribution = samples.calibration()
-        first = inputs @ gate.T
+        # With experts only copies, which they do not have, would need the activation's input.
+        first = np.zeros((0, len(gate)), np.float32) if others else inputs @ gate.T
         held_out = HeldOutLayer(
-            inputs, first if bias is None else first + bias, contribution, self._parts.config.activation_threshold
+            inputs, first if bias is None else first + bias, contribution, config.activation_threshold
         )
-        cost = LayerCost.of(w, held_out.fired_share)
+        cost = LayerCost.of(w, held_out.fired_share, max(1, config.n_experts_used))
         if kind == "sign":
             return LayerRecord([sign_candidate(gate, bias, held_out)], cost)
         mean, second_moment = samples.moments()
         fits: list[CopyFit] = []
-        if kind != "low_rank":
+        if kind != "low_rank" and not others:
             maker = CopyMaker(gate, bias, mean, second_moment, self._device)
             fits = [maker.fit(bits, job=Job(job.cancelled)) for bits in COPY_BITS]
         if kind == "gate_copy":
@@ -272,7 +283,9 @@ class _Trainer:
         recipe = replace(self._options.recipe, seed=self._options.seed * 1009 + samples.layer)
         recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
         ranks = ranks_for(len(held_out.x[0]))
-        fitter = LowRankFitter(samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], self._device)
+        fitter = LowRankFitter(*samples.training(), self._device)
+        config = self._parts.config
+        read_share = config.n_experts_used / config.n_experts if config.n_experts else 1.0
         made: list[LowRank] = []
         least = float("inf")
         for number, rank in enumerate(ranks):
@@ -281,7 +294,10 @@ class _Trainer:
                 job.progress(number * total + done, len(ranks) * total)
 
             start = cuts.cut(rank, "q4_0")
-            both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, job.reporting(report)))]
+            both = [
+                replace(as_low_rank(one), read_share=read_share)
+                for one in (start, fitter.fit(start, recipe, job.reporting(report)))
+            ]
             made.append(min(both, key=lambda one: low_rank_candidate(one, held_out, (GROWING_LEVEL,)).points[0].active))
             with_it = [low_rank_candidate(made[-1], held_out, (GROWING_LEVEL,))]
             with_it += [
@@ -315,6 +331,8 @@ class _Trainer:
         return hold_budget(build, measure, texts, self._options.goal)
 
     def _layer(self, layer: int, level: float) -> LayerPredictor:
+        if not self._predicts(layer):
+            return LayerPredictor()
         record = self._records[layer]
         chosen = choose_layer(record.candidates, level, record.cost, self._machine)
         if chosen is None and self._options.kind != "auto":

@@ -79,20 +79,53 @@ def split_texts(kinds: dict[str, list[list[int]]]) -> TrainingTexts:
     return texts
 
 
+class ChosenRows:
+    """The contributions of all experts' neurons, f16 [N, E F], of which only those of the chosen experts are kept.
+
+    values f16 [N, K F]; experts [N, K]. Neurons of other experts have -1. An index of positions gives an array.
+    """
+
+    def __init__(self, values: F16, experts: NDArray[np.int64], n_experts: int) -> None:
+        self._values, self._experts = values, experts
+        self.shape = len(values), n_experts * values.shape[1] // experts.shape[1]
+        self.nbytes = 2 * self.shape[0] * self.shape[1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
+
+    def __getitem__(self, rows: Any) -> F16:
+        experts, values = self._experts[rows], self._values[rows]
+        width = values.shape[1] // experts.shape[1]
+        found = np.full((len(values), self.shape[1] // width, width), -1, np.float16)
+        np.put_along_axis(found, experts[..., None], values.reshape(*experts.shape, width), axis=1)
+        return found.reshape(len(values), -1)
+
+
 class LayerSamples:
     """One layer's FFN inputs and activity: the first n_train positions are for training, the others for thresholds.
 
     inputs f16 [N, D], normed; contribution f16 [N, F]: the input of down times the length of its row there, over
-    `unit`; 0 for inactive neurons. Close it after use.
+    `unit`; 0 for inactive neurons. With experts F counts all their neurons, and those of experts that a position did
+    not choose have -1. Close it after use.
     """
 
-    def __init__(self, layer: int, n_train: int, n_positions: int, d_model: int, d_ff: int, most_ram_bytes: int | None):
+    def __init__(
+        self, layer: int, n_train: int, n_positions: int, d_model: int, d_ff: int, most_ram_bytes: int | None,
+        experts: tuple[int, int] = (0, 1),
+    ) -> None:  # fmt: skip
+        """d_ff: of an expert; experts: how many, and how many a token uses."""
+        n_experts, n_used = experts
+        self._experts = np.zeros((n_positions, n_used), np.int64) if n_experts else None
+        self._n_experts = n_experts
         self.layer = layer
         self.n_train = n_train
         self.unit = 0.0
         self._inputs = ResidualStream(n_positions, d_model, most_ram_bytes, np.float16)
         try:
-            self._contribution = ResidualStream(n_positions, d_ff, most_ram_bytes, np.float16)
+            self._contribution = ResidualStream(n_positions, n_used * d_ff, most_ram_bytes, np.float16)
         except BaseException:
             self._inputs.close()
             raise
@@ -102,13 +135,16 @@ class LayerSamples:
         return self._inputs.values
 
     @property
-    def contribution(self) -> F16:
-        return self._contribution.values
+    def contribution(self) -> F16 | ChosenRows:
+        values = self._contribution.values
+        return values if self._experts is None else ChosenRows(values, self._experts, self._n_experts)
 
-    def add(self, start: int, normed: F32, contribution: F32) -> None:
+    def add(self, start: int, normed: F32, contribution: F32, experts: NDArray[np.int64] | None = None) -> None:
         """Add positions from number `start` on; contribution [T, F], not yet divided by the unit, which the first batch
-        sets.
+        sets. With experts [T, K], contribution is that of the chosen ones, [T, K F].
         """
+        if self._experts is not None and experts is not None:
+            self._experts[start : start + len(normed)] = experts
         if not self.unit:
             counted = contribution[contribution > 0]
             self.unit = float(counted.mean()) if counted.size else 1.0
@@ -116,7 +152,7 @@ class LayerSamples:
         self.inputs[start:stop] = np.clip(normed, -_LARGEST_HALF, _LARGEST_HALF)
         scaled = contribution / np.float32(self.unit)
         # Keep active neurons above zero: the smallest nonzero half is 6e-8.
-        self.contribution[start:stop] = np.where(contribution > 0, np.clip(scaled, 1e-7, _LARGEST_HALF), 0)
+        self._contribution.values[start:stop] = np.where(contribution > 0, np.clip(scaled, 1e-7, _LARGEST_HALF), 0)
 
     def moments(self) -> tuple[F64, F64]:
         """Return mean [D] and second moment [D, D] of the training inputs."""
@@ -127,6 +163,12 @@ class LayerSamples:
             mean += part.sum(0, dtype=np.float64)
             second += part.T @ part
         return mean / self.n_train, second / self.n_train
+
+    def training(self) -> tuple[F16, F16 | ChosenRows]:
+        """Return inputs [N, D] and contribution [N, F] of the training positions."""
+        values, n = self._contribution.values[: self.n_train], self.n_train
+        found = values if self._experts is None else ChosenRows(values, self._experts[:n], self._n_experts)
+        return self.inputs[:n], found
 
     def calibration(self) -> tuple[F32, F32]:
         """Return inputs [T, D] and contribution [T, F] of the threshold positions, spread over them if many."""
@@ -174,11 +216,21 @@ class SampleKeeper:
             return
         config = self._parts.config
         if self._samples is None:
-            self._lengths = down_lengths(self._parts.weights.layers[batch.layer].ffns[0])
+            ffns = self._parts.weights.layers[batch.layer].ffns[: max(1, config.n_experts)]
+            self._lengths = np.stack([down_lengths(one) for one in ffns])
             self._samples = LayerSamples(
-                batch.layer, self._n_train, self._n_positions, config.d_model, config.d_ff, self._most_ram_bytes
-            )
-        self._samples.add(batch.start, batch.normed, np.abs(batch.hidden) * self._lengths)
+                batch.layer, self._n_train, self._n_positions, config.d_model, config.d_ff, self._most_ram_bytes,
+                (config.n_experts, max(1, config.n_experts_used)),
+            )  # fmt: skip
+        if batch.routing is None:
+            self._samples.add(batch.start, batch.normed, np.abs(batch.hidden) * self._lengths)
+        else:
+            chosen = batch.routing.experts[:, : config.n_experts_used]
+            found = np.zeros((*chosen.shape, config.d_ff), np.float32)
+            for expert in np.unique(chosen).tolist():
+                positions, places, hidden = batch.hidden_of(expert)
+                found[positions, places] = np.abs(hidden) * self._lengths[expert]
+            self._samples.add(batch.start, batch.normed, found.reshape(len(batch), -1), chosen)
         if batch.start + len(batch) == self._n_positions:
             with self._samples as samples:
                 self._samples = None

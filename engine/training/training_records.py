@@ -39,6 +39,7 @@ class LayerRecord:
             entry: dict[str, Any] = {"points": [asdict(point) for point in candidate.points]}
             if (low_rank := candidate.low_rank) is not None:
                 entry |= _matrix(arrays, f"{i}.a", low_rank.a) | _matrix(arrays, f"{i}.b", low_rank.b)
+                entry["read_share"] = low_rank.read_share
                 arrays |= {f"{i}.a_bias": _bias(low_rank.a_bias), f"{i}.b_bias": _bias(low_rank.b_bias)}
             if (copy := candidate.copy) is not None and candidate.worth is not None:
                 entry |= _matrix(arrays, f"{i}.copy", copy.matrix)
@@ -77,7 +78,7 @@ def _candidate(arrays: Any, i: int, entry: dict[str, Any]) -> Candidate:
     low_rank = copy = worth = None
     if f"{i}.a" in arrays:
         a, b = (_packed(arrays, f"{i}.{name}", entry) for name in "ab")
-        low_rank = LowRank(a, b, arrays[f"{i}.a_bias"], arrays[f"{i}.b_bias"])
+        low_rank = LowRank(a, b, arrays[f"{i}.a_bias"], arrays[f"{i}.b_bias"], read_share=entry["read_share"])
     if f"{i}.copy" in arrays:
         matrix = _packed(arrays, f"{i}.copy", entry)
         copy = GateCopy(matrix, bias=arrays[f"{i}.copy_bias"], signed_input=entry["signed_input"])

@@ -19,6 +19,7 @@ from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.cpu.ffn.down_parts import ITEMS, MERGE_GRAIN, first_unit, pieces_of
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS
 from native_kernels.cpu.ffn.router import Chosen
+from native_kernels.cpu.ffn.sparse_ffn import list_where
 from native_kernels.cpu.products.activations import QUANTISE_ROWS, quantised_empty
 from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of, vector_format
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
@@ -223,6 +224,36 @@ def _list_active(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 @kernel
+def _list_reached(args: int, lo: int, hi: int, worker: int) -> None:
+    """List the neurons whose score reaches the threshold, and clear their values. Items: experts.
+
+    args: scores, F, threshold, values (only written), listed rows, their step, how many (address), counts of workers.
+    """
+    scores, width, threshold, values = get_int(args), get_int(args + 8), get_float(args + 16), get_int(args + 24)
+    listed, step = get_int(args + 32), get_int(args + 40)
+    for slot in range(lo, hi):
+        n = list_where(scores + 4 * width * slot, width, 0, threshold, 1, listed + step * slot)
+        put_int(get_int(args + 48) + 8 * slot, n)
+        mine = get_int(args + 56) + 8 * COUNT_WORDS * worker + 16
+        put_int(mine, get_int(mine) + n)
+        for i in range(0, width, LANES):
+            put_some_floats(values + 4 * (width * slot + i), width - i, zero())
+
+
+@kernel
+def _spread_listed(args: int, lo: int, hi: int, worker: int) -> None:
+    """Write the values of listed rows to their places. Items: experts.
+
+    args: values in the lists' order, F, listed rows, their step, how many (address), result.
+    """
+    found, width, listed, step = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    for slot in range(lo, hi):
+        out, base = get_int(args + 40) + 4 * width * slot, found + 4 * width * slot
+        for i in range(get_int(get_int(args + 32) + 8 * slot)):
+            put_float(out + 4 * get_int32(listed + step * slot + 4 * i), get_float(base + 4 * i))
+
+
+@kernel
 def _fire(args: int, lo: int, hi: int, worker: int) -> None:
     """Multiply what passed the gate with up, and list again what is not 0 then. Items: experts.
 
@@ -358,6 +389,23 @@ def active_calls(h: ExpertVectors, rows: ExpertRows, counts: I64) -> list[Call]:
     """rows.ids = the neurons whose value in h is not 0. counts: [workers, COUNT_WORDS], whose first word grows."""
     words = arguments(h.values, h.width, rows.ids, rows.ids.strides[0], rows.n, counts)
     return [Call(_list_active, words, len(rows.n), 1, "ffn", (h, rows, counts))]
+
+
+def reached_calls(scores: F32, threshold: float, values: F32, rows: ExpertRows, counts: I64) -> list[Call]:
+    """rows.ids = the neurons whose score reaches the threshold; values = 0. scores, values [K, F].
+
+    counts: as active_calls has it; the third word grows.
+    """
+    words = arguments(
+        scores, scores.shape[1], float(threshold), values, rows.ids, rows.ids.strides[0], rows.n, counts
+    )  # fmt: skip
+    return [Call(_list_reached, words, len(rows.n), 1, "predictor", (scores, values, rows, counts))]
+
+
+def spread_calls(found: F32, rows: ExpertRows, out: F32) -> list[Call]:
+    """The listed places of out [K, F] = found [K, F], which is in the order of the lists."""
+    words = arguments(found, out.shape[1], rows.ids, rows.ids.strides[0], rows.n, out)
+    return [Call(_spread_listed, words, len(rows.n), 1, "ffn", (found, rows, out))]
 
 
 def listed_product_calls(

@@ -18,9 +18,9 @@ from engine.commands import cli
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.conversion.expert_stack import ExpertStack
-from engine.errors import InvalidRequestError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.executor.dense import DenseExecutor
-from engine.executor.exact import ExactExecutor
+from engine.executor.exact import PER_TOKEN_LIMIT, ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.formats.gguf import open_gguf
@@ -32,6 +32,7 @@ from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
@@ -154,12 +155,31 @@ def test_the_bytes_of_the_experts_used(opened: OpenedModel) -> None:
     assert ffn_bytes(mapped, reached, 0.1, 0.1, reached) == pytest.approx(one_matrix * (reached + 0.1 + reached))
 
 
-def test_no_predictors_are_known(opened: OpenedModel, path: Path) -> None:
+def test_sparse_mode_needs_predictors(opened: OpenedModel, path: Path) -> None:
     assert not opened.has_predictors
     with pytest.raises(UnsupportedModelError, match="has no predictors"):
         LoadedModel.load(path, EngineConfig(mode="sparse"))
-    with pytest.raises(InvalidRequestError, match="neurons of experts"):
-        SparseExecutor(opened.config, load_weights(opened), None, OPS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 7, 32])
+def test_predicted_neurons_for_so_many_positions(opened: OpenedModel, n: int) -> None:
+    config, weights, rng = opened.config, load_weights(opened), np.random.default_rng(4)
+    x, a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, 32), (8, 32), (4 * D_FF, 8)))
+    part = LayerPredictor(LowRank(PackedMatrix.pack(a, "f32"), PackedMatrix.pack(b, "f32"), threshold=0.2))
+    executors = [SparseExecutor(config, weights, Predictor((part,) * LAYERS), OPS, whole) for whole in (True, False)]
+    w, routing = weights.layers[0], route(routing_of(config), weights.layers[0].router, x, OPS)
+    mask, wanted = np.maximum(x @ a.T, 0) @ b.T >= 0.2, np.zeros_like(x)
+    for t, k in np.ndindex(routing.experts.shape):
+        expert = routing.experts[t, k]
+        one = w.experts[expert]
+        h = np.maximum(one.gate.data @ x[t], 0) * (one.up.data @ x[t]) * mask[t].reshape(-1, D_FF)[expert]
+        wanted[t] += routing.weights[t, k] * (h @ one.down_t.data)
+    predicted, ours = (one.ffn(0, x, x, routing) for one in executors)
+    np.testing.assert_allclose(predicted, wanted, atol=1e-4)
+    chosen = np.take_along_axis(mask.reshape(n, -1, D_FF), routing.experts[..., None], 1)
+    assert executors[0].counters.computed == np.count_nonzero(chosen)
+    exact = ExactExecutor(config, weights, OPS).ffn(0, x, x, routing)
+    np.testing.assert_array_equal(ours, predicted if n <= PER_TOKEN_LIMIT else exact)
 
 
 # ------------------------------------------------------------------ files

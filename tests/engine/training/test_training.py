@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from samples.tiny_model import VOCAB_SIZE, make_tiny_model
 
 from engine.bundle import artefacts
 from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import (
+    ArtifactMismatchError,
     Cancelled,
     DeviceUnavailableError,
     DiskSpaceError,
@@ -100,6 +102,39 @@ def test_what_is_trained_is_found_held_to_its_budget_and_run(model: LoadedModel,
     assert score.top1_agreement is not None
     assert score.top1_agreement > 0.8
     assert not list(training._kept_in(model, split_texts({"a": [[1]] * 3}), options(), "cpu").parent.iterdir())
+
+
+def test_the_neurons_inside_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    model = LoadedModel.load(path, REFERENCE)
+    with pytest.raises(UnsupportedModelError, match="low rank"):
+        train(model, None, options(kind="sign"))
+    trained = train(model, None, options(kind="low_rank", goal=training.Goal(0.2, 0.8, 0.8)))
+    assert trained.predictor.budget is not None
+    assert trained.predictor.budget.held
+    found = artefacts.load_predictor(model.opened, as_stored=True)
+    for layer in found.layers:
+        assert layer.low_rank is not None
+        assert layer.low_rank.b.n_rows == N_EXPERTS * 64
+        of_second = layer.n_bytes - layer.low_rank.a.n_bytes - 4 * layer.low_rank.rank
+        assert layer.bytes_read(1.0) == layer.n_bytes - of_second * (1 - N_USED / N_EXPERTS)
+        assert layer.recall is not None
+        assert layer.active_share is not None
+        assert layer.recall >= trained.predictor.budget.level - 1e-6
+        assert layer.active_share < 0.95
+    tokens = np.random.default_rng(5).integers(0, VOCAB_SIZE, 300).tolist()
+    exact = perplexity(model, tokens, context=50)
+    assert exact.active_share is not None
+    sparse = LoadedModel.load(path, EngineConfig(backend="reference", mode="sparse"))
+    score = perplexity(sparse, tokens, context=50, against="exact")
+    assert score.top1_agreement is not None
+    assert score.top1_agreement > 0.8
+    assert score.active_share is not None
+    assert 0.1 < score.active_share < 0.95 * N_USED / N_EXPERTS
+    # A program of before refuses the file by its version.
+    monkeypatch.setattr("engine.sparsity.predictor._READ_VERSIONS", (1, 2))
+    with pytest.raises(ArtifactMismatchError, match="version 3"):
+        artefacts.load_predictor(model.opened, as_stored=True)
 
 
 @pytest.mark.parametrize("kind", ["gate_copy", "cascade", "sign", "auto"])

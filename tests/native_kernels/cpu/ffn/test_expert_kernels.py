@@ -198,6 +198,36 @@ def test_neurons_that_do_not_fire_are_skipped(name: str, share: float, relu: boo
         check(out.reshape(N_USED, -1, n_cols).sum(axis=1), wanted, name)
 
 
+@pytest.mark.parametrize("name", some_daily([name for name in NAMES if name in SUMS], DAILY))
+@pytest.mark.parametrize("threshold", [-9.0, 0.4, 9.0])
+def test_gates_of_the_neurons_whose_score_reaches_a_threshold(name: str, threshold: float) -> None:
+    width, n_cols = 77, 128 if block_size(name) <= 128 else 256
+    matrices, values = of_experts(name, width, n_cols)
+    chosen, rows, x = a_choice(), ExpertRows(N_USED, width), Vector(aligned_empty(n_cols))
+    scores, found, gates = (aligned_empty((N_USED, width)) for _ in range(3))
+    scores[:], x.values[:], counts = (
+        random(N_USED, width, seed=2),
+        random(1, n_cols)[0],
+        np.zeros((WORKERS, 8), np.int64),
+    )
+    scores[0, 5] = np.float32(threshold)  # reaches it
+    read, calls = x.as_read_by(name, "")
+    calls += experts.reached_calls(scores, threshold, gates, rows, counts)
+    calls += experts.listed_product_calls(matrices, chosen, rows, read, found)
+    calls += experts.spread_calls(found, rows, gates)
+    for n_workers in (1, WORKERS):
+        gates[:], counts[:] = np.nan, 0
+        call.run(calls, n_workers)
+        expected = scores >= np.float32(threshold)
+        assert [rows.ids[k, : rows.n[k]].tolist() for k in range(N_USED)] == [
+            list(one.nonzero()[0]) for one in expected
+        ]
+        assert counts.sum(axis=0).tolist() == [0, 0, np.count_nonzero(expected), 0, 0, 0, 0, 0]
+        whole = values[chosen.ids] @ x.values
+        assert (gates[~expected] == 0).all()
+        assert np.abs(gates - whole)[expected].max() <= CLOSE.get(name, 0.02) * np.abs(whole).max()
+
+
 def test_what_no_kernel_computes_is_said() -> None:
     f32, f16, q4 = (matrix(name, 12, 256)[0] for name in ("f32", "f16", "q4_0.lanes"))
     assert experts.why_not([f32, f32], summed=True) == []
