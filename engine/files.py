@@ -1,10 +1,17 @@
-r"""Paths and files where Windows differs: paths over 259 characters need the prefix \\?\, and open files stay."""
+r"""Paths and files where systems differ, and folders that change while they are read.
+
+On Windows, paths over 259 characters need the prefix \\?\, and open files stay. Path.glob and rglob of Python 3.11 fail
+if a folder disappears meanwhile; the functions here leave it out.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 
 _WINDOWS_LIMIT = 247  # of a folder; a file may have 12 more
@@ -68,3 +75,23 @@ def replace_file(source: Path, target: Path, windows: bool = sys.platform == "wi
             time.sleep(wait_s)
         else:
             return
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return the paths below a folder that match a pattern without `**`, in order."""
+    return sorted(folder / name for name in glob.glob(pattern, root_dir=folder, include_hidden=True))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files at any depth of a folder, and links to files. Does not follow links."""
+    for at, _, names in os.walk(folder):
+        yield from (Path(at, name) for name in names)
+
+
+def bytes_below(folder: Path) -> int:
+    """Return the size of the files at any depth of a folder, in bytes."""
+    total = 0
+    for file in files_below(folder):
+        with contextlib.suppress(OSError):
+            total += file.lstat().st_size
+    return total

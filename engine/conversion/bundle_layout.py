@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.bundle.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
+from engine.conversion.expert_stack import ExpertStack, RowSource, stacked
 from engine.errors import EngineError, UnsupportedModelError
 from engine.formats.packed_rows import up64
 from engine.model.draft_layer import describe_drafts, open_drafts
-from engine.model.expert_stack import ExpertStack, RowSource, stacked
 from engine.model.families import own_draft_name
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor

@@ -39,6 +39,7 @@ from engine.bundle.bundle_manifest import (
 from engine.conversion.bundle_layout import DRAFT_FILE, Layout, Part, Region, plan_layout, tokenizer_files
 from engine.conversion.carried_artefacts import Carried, plan_carried, write_carried
 from engine.conversion.conversion_folder import ArtefactReceipt, ConversionFolder, Receipt, disk_errors, flush_folder
+from engine.conversion.expert_stack import RowSource
 from engine.errors import (
     ArtifactMismatchError,
     Cancelled,
@@ -51,7 +52,6 @@ from engine.errors import (
 from engine.files import spelled
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
 from engine.job import Job
-from engine.model.expert_stack import RowSource
 from engine.model.model_files import OpenedModel, open_model
 from native_kernels.codecs.lane_packing import pack_rows
 

@@ -256,6 +256,12 @@ class Graph:
         return next(step.spec for step in self.layers[layer] if isinstance(step, Attend | AttendLatent))
 
     @property
+    def attentions(self) -> dict[int, AttentionSpec]:
+        """The attention of each layer that has it."""
+        kinds = Attend | AttendLatent
+        return {i: step.spec for i, steps in enumerate(self.layers) for step in steps if isinstance(step, kinds)}
+
+    @property
     def tied_from(self) -> int:
         """The first layer whose keys and values others read: all layers from it on are placed on one device.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
 from engine.model.graph import AttentionSpec, graph_of
+from engine.model.window_memory import Piece, Turn, WindowMemory, window_positions
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I64, U8
 from native_kernels.kv_blocks import KvLayout
@@ -28,95 +28,6 @@ log = logging.getLogger(__name__)
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
 MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
-# Layers with a window have memory for the window and these positions. A larger slack moves memory less often, and lets
-# more positions of a prompt through attention at once; in Gemma 3 12B, 512 positions have 168 MB.
-SLACK = 512
-# If layers read other layers' keys and values, a run must not be longer than the slack: the positions of a GPU's
-# longest prefill chunk.
-SHARED_SLACK = 2048
-REWIND = 64  # positions that the cache can always be cut by
-
-
-class Piece(NamedTuple):
-    """Rows of a run that go through a layer with a window at once.
-
-    shift: positions that the layer forgets before. place: of the first row in the layer's memory.
-    """
-
-    rows: slice
-    shift: int
-    place: int
-
-
-@dataclass(frozen=True)
-class WindowMemory:
-    """The positions that layers with a window have memory for, out of all positions of a sequence.
-
-    Memory begins at a position that is a multiple of `step`, which moves up as positions are forgotten. window: the
-    longest of all layers. chunked: as in Scoring.
-    """
-
-    window: int
-    step: int
-    chunked: bool
-    slack: int
-
-    @classmethod
-    def of(cls, config: ModelConfig) -> WindowMemory | None:
-        """Return the memory of a model; None if its layers keep all positions."""
-        specs = [spec for spec in _attending(config).values() if spec.window is not None]
-        # A state cannot be cut where a window can; queries that grow with their position need the true one.
-        if not specs or config.recurrence is not None or any(spec.temperature is not None for spec in specs):
-            return None
-        longest, chunked = max(spec.window or 0 for spec in specs), config.chunked_windows
-        step = math.lcm(*(spec.window or 1 for spec in specs), kv_blocks.BLOCK) if chunked else kv_blocks.BLOCK
-        slack = SHARED_SLACK if config.n_shared_kv_layers else SLACK
-        return cls(longest, step, chunked, max(slack, kv_blocks.BLOCK))
-
-    @property
-    def most_kept(self) -> int:
-        """Positions that remain at most when others are forgotten."""
-        kept = REWIND + self.step - 1 + (0 if self.chunked else self.window - 1)
-        return -(-kept // kv_blocks.BLOCK) * kv_blocks.BLOCK
-
-    def capacity(self, positions: int, sequences: int = 1) -> int:
-        """Return the positions that fit, for sequences with this many positions in all."""
-        return min(positions, sequences * (self.most_kept + self.slack))
-
-    def first_read(self, position: int) -> int:
-        """Return the first position that a layer reads at `position` or later, rounded down to a step."""
-        first = position if self.chunked else max(0, position - self.window + 1)
-        return first // self.step * self.step
-
-    def pieces(self, first: int, capacity: int, start: int, n: int) -> tuple[list[Piece], int]:
-        """Return the pieces of n positions from `start` on, and the first position in memory after them.
-
-        first: the first position in memory before. Pieces but the last have a multiple of BLOCK positions.
-        """
-        found, done = [], 0
-        while done < n:
-            position, before = start + done, first
-            if first + capacity < start + n:
-                first = max(first, self.first_read(max(0, position - REWIND)))
-            free = first + capacity - position
-            rows = n - done if free >= n - done else free // kv_blocks.BLOCK * kv_blocks.BLOCK
-            assert rows > 0, "the slack has a block at least"
-            found.append(Piece(slice(done, done + rows), first - before, position - first))
-            done += rows
-        return found, first
-
-
-@dataclass(eq=False)
-class _Turn:
-    """Positions `first` to `end` - 1, with which the cache can be cut back to the end of a turn.
-
-    data: of layers with a window, of n positions, once they forget some of them.
-    """
-
-    first: int
-    end: int
-    n: int = 0
-    data: U8 | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +80,7 @@ class KVCache:
         self.local_capacity = context if self._windows is None else self._windows.capacity(context)
         self.local_first = 0  # the first position of layers with a window
         self._run_first = 0  # the same after the run under way; if that was dropped, they have lost what they need
-        self._turn: _Turn | None = None
+        self._turn: Turn | None = None
         self._shares = config.n_shared_kv_layers > 0
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
         # States after each token but the last of a run that began at _last_length: memory, and how many are filled.
@@ -235,7 +146,8 @@ class KVCache:
         """
         assert self._run_first == self.local_first, "`drop_run` follows a run that is not advanced"
         if self._windows is not None and self.length + n_tokens > self.local_first + self.local_capacity:
-            self._forget(self._windows.first_read(max(0, self.length - REWIND)))
+            end = self.length + n_tokens
+            self._forget(self._windows.first_after(self.length, self.local_capacity, end))
 
     def pieces(self, start: int, n_tokens: int) -> list[Piece]:
         """Return the pieces in which a chunk of a run goes through layers with a window. Call it once for a chunk.
@@ -491,8 +403,8 @@ class KVCache:
         short.
         """
         if self._windows is not None and self.length:
-            first = self._windows.first_read(max(0, self.length - REWIND))
-            self._turn = _Turn(first, self.length) if first >= self.local_first else None
+            first = self._windows.first_kept(self.length)
+            self._turn = Turn(first, self.length) if first >= self.local_first else None
         if self.recurs and self.length and self.length not in self._snapshots:
             snapshot = self.new_snapshot()
             if snapshot is not None:
@@ -583,7 +495,7 @@ def read_cache_bytes(config: ModelConfig, position: int, codec: KvCodec) -> list
 
     A layer with a window reads no more positions than it sees.
     """
-    found = _by_layer(config, _attending(config), position, codec)
+    found = _by_layer(config, graph_of(config).attentions, position, codec)
     for layer in config.delta_layers:
         found[layer] = 2 * 4 * config.state_size // len(config.delta_layers)
     return found
@@ -597,12 +509,6 @@ def stored_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec, sequenc
     return _by_layer(config, _stored(config), positions, codec, window_positions(config, positions, sequences))
 
 
-def window_positions(config: ModelConfig, positions: int, sequences: int = 1) -> int:
-    """Return how many of the positions of all sequences together a layer with a window has memory for."""
-    windows = WindowMemory.of(config)
-    return positions if windows is None else windows.capacity(positions, sequences)
-
-
 def turn_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
     """Return the bytes in RAM, for each layer, of what a conversation keeps to be cut back to the end of a turn."""
     windows = WindowMemory.of(config)
@@ -612,14 +518,8 @@ def turn_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]
     return _by_layer(config, of_windows, windows.most_kept, codec, windows.most_kept)
 
 
-def _attending(config: ModelConfig) -> dict[int, AttentionSpec]:
-    graph = graph_of(config)
-    without = {*config.delta_layers, *config.ffn_only_layers}
-    return {i: graph.attention(i) for i in range(config.n_layers) if i not in without}
-
-
 def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
-    return {i: spec for i, spec in _attending(config).items() if spec.kv_from is None}
+    return {i: spec for i, spec in graph_of(config).attentions.items() if spec.kv_from is None}
 
 
 def _by_layer(

@@ -29,10 +29,11 @@ from engine.model.graph import (
     emit,
     graph_of,
 )
-from engine.model.kv_cache import KVCache, Piece
+from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.kv_blocks import KvLayout
 
@@ -124,10 +125,11 @@ class Transformer:
 
     engine/model/graph.py describes what a layer does; this class computes the steps at once. first_chunk_tokens:
     size of a prompt's first prefill chunk, whose time sets the size of the next. least_chunk_tokens: of all chunks but
-    the last.
+    the last. largest_chunk_tokens: of all.
     """
 
     first_chunk_tokens = least_chunk_tokens = 32
+    largest_chunk_tokens = 512
 
     def __init__(
         self,

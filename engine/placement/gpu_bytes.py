@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import split_expert_name
 from engine.model.graph import graph_of
-from engine.model.kv_cache import window_positions
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
+from engine.model.window_memory import window_positions
 from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.delta_net import why_not as why_no_delta
 from native_kernels.cuda.latent import why_not as why_no_latent

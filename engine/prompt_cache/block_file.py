@@ -22,11 +22,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from engine.files import replace_file
+from engine.model.window_memory import STORED_TOKENS
 from native_kernels.backend import U8
 
 Kind = Literal["kv", "state"]
 
-BLOCK_TOKENS = 256
+BLOCK_TOKENS = STORED_TOKENS
 INSTRUCTIONS = "instructions"
 MAGIC = b"HearthP1"
 _HASH_BYTES = 32
@@ -76,7 +78,7 @@ def write_block(path: Path, header: Header, data: U8) -> None:
             f.write(head)
             f.write(data.data)
             f.write(_check(head, data))
-        os.replace(partial, path)
+        replace_file(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise

@@ -126,12 +126,9 @@ class KeptPrompts:
             return
         tokens = list(tokens[:length])
         parents = [self._root(mode, cache.sequence_length)]
-        for first in range(0, length, BLOCK_TOKENS):
-            own = tuple(tokens[first : first + BLOCK_TOKENS])
-            parents.append(key_of(parents[-1], "kv", own))
-            positions = partial(cache.positions, first, len(own))
-            header = Header(parents[-2], "kv", own, cache.forms(first), self.token_s, 0)
-            if not (yield from self._put(header, positions, chat)):
+        for first, header in self._blocks(cache, tokens, mode):
+            parents.append(header.key)
+            if not (yield from self._put(header, partial(cache.positions, first, len(header.tokens)), chat)):
                 return
         if not cache.recurs:
             return
@@ -153,25 +150,30 @@ class KeptPrompts:
 
         tokens: all of the cache's, a whole number of blocks. Does nothing if RAM is short. Raises: CudaError.
         """
-        tokens, parent = list(tokens), self._root(mode, cache.sequence_length)
-        for first in range(0, len(tokens) if chat else 0, BLOCK_TOKENS):
+        start = cache.first_needed(len(tokens)) // BLOCK_TOKENS * BLOCK_TOKENS
+        if not chat or "-" in cache.forms(start):
+            return
+        needed = (block for block in self._blocks(cache, tokens, mode) if block[0] >= start)
+        try:
+            for first, header in needed:
+                if not all(self._put(header, partial(cache.positions, first, len(header.tokens)), chat)):
+                    return
+        except HostMemoryError as error:
+            log.info("The end of the instructions is not kept: %s", error.message)
+
+    def _blocks(self, cache: KVCache, tokens: Sequence[int], mode: str) -> Iterator[tuple[int, Header]]:
+        """Yield the first position and the header of each block of the tokens, in order."""
+        parent = self._root(mode, cache.sequence_length)
+        for first in range(0, len(tokens), BLOCK_TOKENS):
             own = tuple(tokens[first : first + BLOCK_TOKENS])
-            if first >= cache.first_needed(len(tokens)) // BLOCK_TOKENS * BLOCK_TOKENS:
-                header = Header(parent, "kv", own, cache.forms(first), self.token_s, 0)
-                if "-" in header.forms:
-                    return
-                try:
-                    has_room = all(self._put(header, partial(cache.positions, first, len(own)), chat))
-                except HostMemoryError as error:
-                    log.info("The end of the instructions is not kept: %s", error.message)
-                    return
-                if not has_room:
-                    return
-            parent = key_of(parent, "kv", own)
+            header = Header(parent, "kv", own, cache.forms(first), self.token_s, 0)
+            yield first, header
+            parent = header.key
 
     def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Generator[bool, None, bool]:
-        """Yield as `save` does; return whether the block is kept."""
-        if self._store.has(header.name):
+        """Yield as `save` does; return whether the block is kept. It replaces one that lacks windows if it has them."""
+        is_no_better = "-" in header.forms or "-" not in self._forms(header.parent, header.name)
+        if is_no_better and self._store.has(header.name):
             self._store.share(header.name, chat)
             return True
         while not self._store.has_room(self._largest, chat):
@@ -231,10 +233,13 @@ class KeptPrompts:
         """Return the greatest length up to `end` whose blocks have all that layers with a window need."""
         at = len(blocks) - 1
         while at >= 0 and (at + 1) * BLOCK_TOKENS > cache.first_needed(end):
-            forms = next((one.forms for one in self._store.after(parents[at]) if one.name == blocks[at]), "-")
-            end = at * BLOCK_TOKENS if "-" in forms else end
+            end = at * BLOCK_TOKENS if "-" in self._forms(parents[at], blocks[at]) else end
             at -= 1
         return end
+
+    def _forms(self, parent: str, name: str) -> str:
+        """Return the forms of a block, as in its header; "-" if there is none."""
+        return next((one.forms for one in self._store.after(parent) if one.name == name), "-")
 
     def _state(self, cache: KVCache, name: str) -> F32 | None:
         found = self._store.read(name)

@@ -265,6 +265,7 @@ class PromptStore:
         if new.kind == "kv":
             for header in self.after(new.parent):
                 shorter = header.kind == "kv" and len(header.tokens) < len(new.tokens)
+                shorter = shorter and ("-" not in new.forms or "-" in header.forms)  # what layers with a window need
                 if shorter and new.tokens[: len(header.tokens)] == header.tokens and header.name in names:
                     found.append(header.name)
             return found

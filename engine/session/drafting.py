@@ -21,6 +21,7 @@ from engine.model.kv_cache import KVCache
 from engine.placement.memory_plan import context_bytes
 from engine.session.chat_session import ChatSession
 from engine.session.draft import Draft
+from engine.session.embeddings import pooling_of
 from engine.session.guesses import LEAST_GAIN
 from engine.session.loaded_model import LoadedModel
 from engine.session.resolve_model import open_named
@@ -86,6 +87,10 @@ class Drafting:
             log.warning("No smaller model guesses for %s: %s", self._model.name, error)
             self._end(error.message if isinstance(error, EngineError) else "It could not be loaded.")
             return None
+        if draft.has_failed and draft.model.device != "cpu":
+            self._may_use_gpu = False
+            self.close()  # the next step loads it on the CPU
+            return 0.0
         if draft.has_failed:
             self._end(f"{draft.model.name} failed while it guessed.")
         elif self._wanted == "auto" and draft.gain is not None and draft.gain < LEAST_GAIN:
@@ -143,15 +148,20 @@ class Drafting:
         return True
 
     def _find(self) -> str:
-        """Return the id of the largest installed model that can guess; empty without one."""
+        """Return the id of the largest installed model that can guess, which ones for vectors cannot; else ""."""
         from engine.library.owned.installed import Library
 
         vocabulary, kind = vocabulary_fingerprint(self._model.opened), self._model.tokenizer.kind
         most = DRAFT_SHARE * _bytes_of_token(self._model)
         found = [one for one in Library().models() if one.state != "broken" and one.vocabulary == vocabulary]
         small = [one for one in found if one.n_bytes <= most]
-        best = max(small, key=lambda one: (one.kind == kind, one.n_bytes), default=None)
-        return "" if best is None else best.id
+        for one in sorted(small, key=lambda one: (one.kind == kind, one.n_bytes), reverse=True):
+            try:
+                if pooling_of(open_named(one.id)) is None:
+                    return one.id
+            except EngineError as error:
+                log.info("%s cannot guess: %s", one.name, error.message)
+        return ""
 
     def _loaded(self, name: str, opened: OpenedModel, job: Job) -> LoadedModel:
         """Load the draft where there is room. Raises: HostMemoryError and the errors of loading, Cancelled."""

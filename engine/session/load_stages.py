@@ -17,7 +17,7 @@ from engine.loading.load_context import LoadContext
 from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_ram
 from engine.loading.opening import choose_context, read_tokenizer
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
-from engine.machine.measured_hardware import load_profile, recall_disk, remember_disk
+from engine.machine.measured_hardware import load_profile, remember_disk
 from engine.model.kv_cache import KVCache
 from engine.model.weights import OpenedModel, StoredKernels, load_weights, open_model
 from engine.placement.down_copy import as_loaded, fired_share
@@ -151,7 +151,7 @@ def read(
         reads_experts=memory.reads_experts,
     )
     reads = weights.expert_reads
-    if reads is not None and recall_disk() is None and (rate := reads.measure_disk(device.threads)) is not None:
+    if reads is not None and (rate := reads.measure_disk(device.threads)) is not None:
         remember_disk(rate)
     job.stop_if_cancelled()
     steps.begin("kernels")

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from support.documented import ROOT
 
+from engine.library.estimate.catalogue import load_catalogue
+from engine.library.estimate.shapes import bytes_of
+
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 
 
@@ -127,6 +130,21 @@ def of_real_models() -> list[str]:
     return [row.replace("%", " %") for row in rows]
 
 
+def of_shapes() -> list[str]:
+    """What up and down are of a token's bytes, and what must be kept of them to read a tenth less, row by row."""
+    rows = []
+    for name in ("llama-3.1-8b-instruct", "llama-3.3-70b-instruct", "gemma-4-12b", "qwen3-30b-a3b", "gpt-oss-120b"):
+        entry = load_catalogue().get(name)
+        model = bytes_of(entry.shape, entry.codec, entry.format).model
+        config, layers = model.config, range(model.n_layers)
+        used = [config.n_experts_used * config.d_ff if config.n_experts else config.ffn_width(i) for i in layers]
+        behind = sum(used[i] * int(model.second[i] + model.down[i]) for i in layers)
+        read = sum(used[i] * int(model.neuron[i]) for i in layers) + int(model.attention.sum()) + model.head
+        share = behind / read
+        rows.append(f"| {name}, {entry.codec.upper()} | {share:.0%} | {1 - 0.1 / share:.0%} |".replace("%", " %"))
+    return rows
+
+
 def of_families() -> list[str]:
     """The tables of newer families beside llama.cpp, row by row."""
     rows = []
@@ -205,6 +223,7 @@ def said() -> list[tuple[str, str]]:
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
         (page, of_readers()),
         *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs(), *of_families(), *of_drafts())),
+        *((page, row) for row in of_shapes()),
         (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),
         (page, f"it came after {questions['first_s']:.2f} s, "

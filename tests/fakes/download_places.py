@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from engine.files import matching
 from engine.library.hub.download import RetryPolicy
 from engine.library.hub.downloads import Downloads
 from engine.library.hub.hub import Hub
@@ -120,4 +121,4 @@ def same(path: str | Path, data: bytes) -> bool:
 
 
 def parts_in(folder: Path, suffix: str = ".part") -> list[Path]:
-    return sorted(folder.glob(f"models/.downloads/*/*{suffix}"))
+    return matching(folder, f"models/.downloads/*/*{suffix}")

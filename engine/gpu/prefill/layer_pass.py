@@ -32,7 +32,7 @@ from engine.model.graph import (
     Value,
     WithoutCpuSteps,
 )
-from engine.model.kv_cache import Piece
+from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cuda.gpu import GpuBlock, GpuDeltaInput, GpuExperts, GpuNorm, GpuScoring, GpuStates, GpuVector
 from native_kernels.cuda.prefill_ops import GpuPrefillOps

@@ -24,8 +24,9 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.graph import emit
-from engine.model.kv_cache import Piece, StateCopy
+from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, RecurInput, Transformer
+from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
@@ -162,11 +163,13 @@ class GpuPrefill:
         except BaseException:
             self._cold.stop()
             self._memory.settle()
+            if self._memory.states is not None:
+                self._memory.states.forget()
             if self._streamed is not None:
                 self._streamed.forget()
             raise
         finally:
-            self._embedded = _NOTHING
+            self._embedded, self._copy = _NOTHING, None
         if self._slots is not None:
             self._slots.exchange_after(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -385,12 +386,12 @@ class PrefillMemory:
         self._ops.stream.synchronize()
 
     def close(self) -> None:
-        """Release the memory."""
-        self.ring.close()
-        if self.states is not None:
-            self.states.close()
-        self._host.free()
-        self._memory.free()
+        """Release the memory, also if a part of it raises. Raises: CudaError."""
+        with contextlib.ExitStack() as parts:
+            for free in (self._memory.free, self._host.free, self.ring.close):
+                parts.callback(free)
+            if self.states is not None:
+                parts.callback(self.states.close)
 
 
 class StateCopies:
@@ -419,6 +420,10 @@ class StateCopies:
         if to is not None:
             self._arrived.wait()
             to[:] = self._pinned.as_array(np.float32, to.size)
+
+    def forget(self) -> None:
+        """Give up the last copy."""
+        self._to = None
 
     def close(self) -> None:
         """Release the pinned memory."""

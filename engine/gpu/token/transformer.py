@@ -66,7 +66,8 @@ class GpuTransformer(Transformer):
         self._program = decoder
         self._many = many
         if many is not None:
-            self.first_chunk_tokens = max(_FIRST_CHUNK_TOKENS, _CHUNKS_PER_CALL * many.chunk_tokens)
+            most = max(_FIRST_CHUNK_TOKENS, _CHUNKS_PER_CALL * many.chunk_tokens)
+            self.first_chunk_tokens = self.largest_chunk_tokens = most
 
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.

@@ -19,7 +19,8 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import DeviceFailedError, HostMemoryError
 from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import graph_of
-from engine.model.kv_cache import KVCache, WindowMemory
+from engine.model.kv_cache import KVCache
+from engine.model.window_memory import WindowMemory
 from native_kernels.backend import F32, U8
 from native_kernels.cuda.gpu import Gpu, GpuKv
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError

@@ -18,9 +18,9 @@ from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import GpuLayout, Region, experts_of, lay_out_predictors
 from engine.job import Job
 from engine.load_steps import LoadSteps
-from engine.model.kv_cache import window_positions
 from engine.model.pages import let_go
 from engine.model.weights import ModelWeights
+from engine.model.window_memory import window_positions
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from engine.files import bytes_below, files_below, matching
 from engine.library.owned.disk_space import DOWNLOADS
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import BEFORE, LIST, LOCK
@@ -27,20 +28,20 @@ Cancelling = Callable[[], bool]
 def model_bytes(library: Library) -> int:
     """Return the bytes of Hearth's models, of removed ones and of the lists."""
     owned = sum(model.n_bytes for model in library.models() if model.owned and model.id != STARTER_ID)
-    return owned + _size(library.folder / TRASH) + sum(_length(file) for file in _lists(library))
+    return owned + bytes_below(library.folder / TRASH) + sum(_length(file) for file in _lists(library))
 
 
 def prepared_bytes(library: Library) -> int:
     """Return the bytes of the bundles that preparing created."""
-    return _size(library.folder / PREPARED)
+    return bytes_below(library.folder / PREPARED)
 
 
 def unfinished_files(library: Library) -> list[Path]:
     """Return the files of unfinished downloads and copies."""
     folder = library.folder
-    parts = [file for file in (folder / DOWNLOADS).glob("*/*") if file.suffix in _PARTS]
+    parts = [file for file in matching(folder / DOWNLOADS, "*/*") if file.suffix in _PARTS]
     locks = [*(folder / DOWNLOADS).glob("*.lock"), *(folder / INCOMING).glob("*.lock")]
-    return [*parts, *(file for file in (folder / INCOMING).glob("*/**/*") if not file.is_dir()), *locks]
+    return [*parts, *(file for file in files_below(folder / INCOMING) if file.parent != folder / INCOMING), *locks]
 
 
 def erase_models(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
@@ -78,13 +79,13 @@ def erase_prepared(library: Library, freed: Freed, cancelled: Cancelling) -> lis
         if model.prepared and Path(model.prepared).is_relative_to(root):
             library.set_prepared(model.id)
     stuck: list[Path] = []
-    for bundle in sorted(root.glob("*/*")):
+    for bundle in matching(root, "*/*"):
         if cancelled():
             break
-        size = _size(bundle)
-        names = [file.relative_to(bundle).as_posix() for file in bundle.rglob("*") if not file.is_dir()]
+        size = bytes_below(bundle)
+        names = [file.relative_to(bundle).as_posix() for file in files_below(bundle)]
         stuck += [bundle / name for name in delete_files(bundle, names)]
-        freed(size - _size(bundle))
+        freed(size - bytes_below(bundle))
     drop_empty_below(root)
     return stuck
 
@@ -122,7 +123,3 @@ def _length(file: Path) -> int:
         return file.lstat().st_size
     except OSError:
         return 0
-
-
-def _size(folder: Path) -> int:
-    return sum(_length(file) for file in folder.rglob("*") if not file.is_dir())

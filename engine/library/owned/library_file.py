@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import DiskSpaceError, EngineError, LibraryError, ModelFormatError, ModelNotFoundError
-from engine.files import replace_file
+from engine.files import matching, replace_file
 from engine.formats.json_text import read_object
 from engine.library.owned.stored_models import Remarks, StoredModel, from_plain_model, is_file_name, is_id, to_plain
 from engine.plain_config import from_plain
@@ -283,7 +283,7 @@ def models_with_receipt(root: Path) -> list[StoredModel]:
     """Return the models below a models folder according to their receipts."""
     found = []
     with contextlib.suppress(OSError):
-        for receipt in sorted(root.glob(f"*/*/{RECEIPT}")):
+        for receipt in matching(root, f"*/*/{RECEIPT}"):
             model = read_receipt(receipt.parent)
             if model is not None and not receipt.parent.parent.name.startswith("."):
                 found.append(model)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.files import bytes_below
 from engine.library.owned.imports import disk_refused
 from engine.library.owned.library_file import flush_folder
 
@@ -69,7 +69,7 @@ def sweep(root: Path) -> int:
         except (Timeout, OSError):
             continue  # in use
         folder = marker.with_suffix("")
-        freed += _size(folder)
+        freed += bytes_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
         _give_up(incoming, marker.stem, lock)
     return freed
@@ -81,12 +81,3 @@ def _give_up(incoming: Path, name: str, lock: object) -> None:
         (incoming / f"{name}.lock").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         incoming.rmdir()
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for at, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(at, name)).st_size
-    return total

@@ -20,6 +20,7 @@ from support.windows_files import refused_like_windows
 
 from engine.assets import starter_model
 from engine.commands.cli import main
+from engine.files import matching
 from engine.library.estimate.catalogue import load_catalogue
 from engine.library.hub.download_request import of_entry
 from engine.library.hub.variants import is_pickled
@@ -119,7 +120,7 @@ def test_an_ended_pull_goes_on_where_it_was(hub: FakeHub, way: str, starter_byte
     hub.fail(GGUF, stall_after=half)  # it ends before the signal on no machine
     command = [sys.executable, "-m", "engine", "pull", "maker/pip-gguf", "--json"]
     child = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: hub.sent_bytes(GGUF) >= half and list(Library().folder.glob(".downloads/*/*.part")))
+    wait_for(lambda: hub.sent_bytes(GGUF) >= half and matching(Library().folder, ".downloads/*/*.part"))
     child.kill() if way == "kill" else child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert way == "kill" or child.returncode == 130

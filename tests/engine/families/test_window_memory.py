@@ -24,7 +24,7 @@ from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.weights.cache import GpuCache, KvRegion, SavedPositions
-from engine.model import kv_cache
+from engine.model import window_memory
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
@@ -46,7 +46,7 @@ References = Callable[[str], Reference]
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLACK", "SHARED_SLACK", "REWIND"):
-        monkeypatch.setattr(kv_cache, name, 32)
+        monkeypatch.setattr(window_memory, name, 32)
     monkeypatch.setattr(support.gpu_tokens, "CONTEXT", CONTEXT)
 
 
@@ -62,7 +62,7 @@ def all_kept() -> Iterator[None]:
     """Caches made within it forget nothing."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SLACK", "SHARED_SLACK"):
-            patch.setattr(kv_cache, name, CONTEXT)
+            patch.setattr(window_memory, name, CONTEXT)
         yield
 
 
@@ -172,7 +172,7 @@ def test_batches_on_a_gpu(
 ) -> None:
     """Of two sequences, of which one had more positions alone than a batch has memory for."""
     for slack in ("SLACK", "SHARED_SLACK"):
-        monkeypatch.setattr(kv_cache, slack, 160)
+        monkeypatch.setattr(window_memory, slack, 160)
     config, weights = opened_case(references, name)
     tokens = some_tokens(config, 2, 155)
     with all_kept():
@@ -195,7 +195,7 @@ def test_batches_on_a_gpu(
 def test_turns_of_batches_on_a_gpu(any_gpu: Gpu, references: References, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn comes back after more positions than the region has, and all stay if RAM is short for a copy of one."""
     monkeypatch.setattr(support.gpu_tokens, "CONTEXT", 3 * CONTEXT)
-    monkeypatch.setattr(kv_cache, "SLACK", 160)
+    monkeypatch.setattr(window_memory, "SLACK", 160)
     config, weights = opened_case(references, "gemma3")
     tokens = some_tokens(config, 2, 22).tolist()
     wanted = [by_cpu(config, weights, "dense", row)[0] for row in tokens]

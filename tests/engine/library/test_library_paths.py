@@ -10,7 +10,7 @@ import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.systems import ON_WINDOWS, UNDER_WINE, needs_links
 
-from engine.files import openable, replace_file, spelled, windows_spelling
+from engine.files import bytes_below, matching, openable, replace_file, spelled, windows_spelling
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.stored_models import StoredModel, as_part, is_file_name, is_id, is_part
 from engine.library.records import InstalledFile, from_json, to_json
@@ -212,3 +212,22 @@ def test_a_file_that_another_program_reads_is_replaced_a_moment_later(
     refusals.append(PermissionError(13, "no right to"))
     with pytest.raises(PermissionError):
         replace_file(tmp_path / "old", tmp_path / "new", windows=False)
+
+
+def test_a_folder_that_disappears_while_others_are_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.part").write_bytes(b"12345")
+    scandir = os.scandir
+
+    def removed_before_it_is_read(path: str | int) -> object:
+        if isinstance(path, str) and os.path.basename(path) == "b":
+            shutil.rmtree(path, ignore_errors=True)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", removed_before_it_is_read)
+    assert matching(tmp_path, "*/*.part") == [tmp_path / "a/model.part", tmp_path / "c/model.part"]
+    (tmp_path / "b").mkdir()
+    assert bytes_below(tmp_path) == 10

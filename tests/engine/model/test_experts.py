@@ -17,13 +17,13 @@ from engine.bundle.bundle import BundleSource
 from engine.commands import cli
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
 from engine.conversion.convert import convert
+from engine.conversion.expert_stack import ExpertStack
 from engine.errors import InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.formats.gguf import open_gguf
-from engine.model.expert_stack import ExpertStack
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.graph import RoutingSpec, graph_of
 from engine.model.kv_cache import KVCache

@@ -16,6 +16,8 @@ from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache, read_cache_bytes
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.model.window_memory import REWIND
+from engine.prompt_cache.block_file import BLOCK_TOKENS
 from engine.session.loaded_model import LoadedModel
 from native_kernels.backend import Operators
 from native_kernels.cpu.operators import CpuOperators
@@ -48,6 +50,23 @@ def test_layers_with_a_window_read_no_more_than_it(tmp_path: Path) -> None:
     whole, limited = (read_cache_bytes(one, 320, "f16") for one in (config, windowed))
     assert [10 * limited[0], *limited[1:]] == whole
     assert read_cache_bytes(windowed, 20, "f16") == read_cache_bytes(config, 20, "f16")
+
+
+@pytest.mark.parametrize("window", [70, 512, 1024])
+def test_the_prompt_cache_can_store_the_window_before_any_end(tmp_path: Path, window: int) -> None:
+    config = open_model(make_tiny_gguf(tmp_path / "tiny.gguf")).config
+    cache = KVCache(replace(config, windows=(window, *[0] * (config.n_layers - 1))), 40_000)
+    random, moved = np.random.default_rng(window), set()
+    while cache.length < 38_000:
+        for n in (int(random.integers(1, 1500)), *[1] * int(random.integers(200))):
+            cache.make_room(n)
+            cache.pieces(cache.length, n)
+            cache.advance(n)
+            first = cache.first_needed(cache.length) // BLOCK_TOKENS * BLOCK_TOKENS
+            assert "-" not in cache.forms(first)
+            moved.add(cache.local_first)
+    assert len(moved) > 9
+    cache.truncate(cache.length - REWIND)
 
 
 @pytest.mark.parametrize("codec", KV_CODECS)

@@ -20,6 +20,7 @@ from engine.config import EngineConfig, ModelConfig
 from engine.errors import HostMemoryError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import HardwareProfile
+from engine.machine.measured_hardware import recall_disk
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
@@ -373,8 +374,8 @@ def test_a_model_loads_that_the_ram_does_not_hold_and_answers_alike(
     from engine.service.placement_words import placement_of
     from engine.session.chat_session import ChatSession
 
-    monkeypatch.setattr("engine.session.load_stages.recall_disk", lambda: 1e9)
-    monkeypatch.setattr("engine.service.placement_words.recall_disk", lambda: 1e9)
+    rates = iter([1e9, 2e9])
+    monkeypatch.setattr("engine.model.expert_reads.disk_rate", lambda layers, threads: next(rates))
     path = make_tiny_mixtral(tmp_path / "e.gguf")
     case = Case(ModelBytes.of(open_model(path)), "f16")
     between = (case.in_ram(64) + case.least_in_ram(64)) // 2
@@ -395,6 +396,9 @@ def test_a_model_loads_that_the_ram_does_not_hold_and_answers_alike(
     told = placement_of(little)
     assert 0 < told["disk_bytes"] <= 0.9 * case.model.neurons * int(case.model.neuron.sum())
     assert told["predicted_tok_s"] < placement_of(enough)["predicted_tok_s"]
+    assert recall_disk() == 1e9
+    LoadedModel.load(path, replace(little_ram(tmp_path / "ram.json", n_bytes), context=64)).close()
+    assert recall_disk() == 2e9, "each load measures it"
     monkeypatch.setattr("engine.service.placement_words.recall_disk", lambda: None)
     assert placement_of(little)["predicted_tok_s"] is None
     for model in models:

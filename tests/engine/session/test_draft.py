@@ -8,6 +8,7 @@ import json
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -215,8 +216,13 @@ def test_an_answer_goes_on_without_a_draft_that_fails(
     monkeypatch.setattr("engine.session.draft.prefill", failing)
     assert tokens_of(session.generate(prompt_for(model), GREEDY)) == plain
     assert len([one for one in caplog.records if "guesses no more" in one.message]) == 1
-    session.draft_step(never)
     assert session.drafting is not None
+    on_cpu = draft_of(session)
+    session.drafting.draft = Mock(has_failed=True, gain=None, **{"model.device": "cuda:0"})
+    assert session.draft_step(never) == 0.0, "it is loaded on the CPU then"
+    assert (session.drafting.draft, session.drafting.reason) == (None, "")
+    session.drafting.draft = on_cpu
+    session.draft_step(never)
     assert session.drafting.draft is None
     assert "failed" in session.drafting.reason
     assert tokens_of(session.generate(prompt_for(model), GREEDY)) == plain
@@ -295,6 +301,17 @@ def test_the_largest_small_enough_model_is_loaded_while_the_engine_is_idle(
     session.close()
     assert session.drafting.draft is None
     assert closed
+
+
+def test_models_made_for_vectors_do_not_guess(
+    models: dict[str, LoadedModel], listed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafting, "pooling_of", lambda opened: {"another": "mean"}.get(opened.files.path.name))
+    found = Drafting(models["plain"])
+    found.load(Job())
+    assert found.draft is not None
+    assert found.draft.model.opened.files.path.name == "short"
+    found.close()
 
 
 def test_a_draft_that_does_not_pay_is_unloaded(models: dict[str, LoadedModel], paths: dict[str, Path]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.job import Job
 from engine.session import generate as main_path
-from engine.session.generate import StopRules, StopScanner, TokenEvent, generate, prefill
+from engine.session.generate import Savings, StopRules, StopScanner, TokenEvent, Turns, generate, prefill
 from engine.session.loaded_model import LoadedModel
 
 V = 64
@@ -44,6 +44,7 @@ class FakeModel:
         self.chunks: list[int] = []
         self.decoder = None
         self.first_chunk_tokens = self.least_chunk_tokens = 32
+        self.largest_chunk_tokens = 512
         self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(
@@ -147,9 +148,8 @@ def test_cancelling_in_prefill_yields_no_token() -> None:
 
 def test_prefill_in_chunks_equals_prefill_at_once_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main_path, "SMALLEST_CHUNK_TOKENS", 7)
-    monkeypatch.setattr(main_path, "LARGEST_CHUNK_TOKENS", 20)
     model, cache, seen = FakeModel(), FakeCache(), []
-    model.first_chunk_tokens = 7
+    model.first_chunk_tokens, model.largest_chunk_tokens = 7, 20
     logits = prefill(model, list(range(60)), cache, job=Job(progress=lambda done, total: seen.append((done, total))))  # type: ignore[arg-type]
     whole = FakeModel().forward(np.arange(60), FakeCache())
     assert int(logits.argmax()) == int(whole[-1][0])
@@ -158,6 +158,16 @@ def test_prefill_in_chunks_equals_prefill_at_once_and_reports_progress(monkeypat
     assert seen[-1] == (60, 60)
     assert [done for done, _ in seen] == list(itertools.accumulate(model.chunks))
     assert model.ahead == [60 - done for done, _ in seen]
+
+
+def test_the_next_prompt_begins_with_the_size_of_chunks_chosen_last() -> None:
+    model = FakeModel()
+    for length in (600, 600, 33):
+        prefill(model, list(range(length)), FakeCache())  # type: ignore[arg-type]
+    assert model.chunks == [32, 512, 55, 1, 512, 87, 1, 32, 1]
+    limited = Savings(turns=Turns(chunk_s=1.0))
+    list(generate(model, FakeCache(700), [1] * 600, greedy, Letters(), StopRules(max_tokens=1), savings=limited))  # type: ignore[arg-type]
+    assert model.chunks[9] == 32
 
 
 class Border(FakeModel):

@@ -15,8 +15,9 @@ from samples.tiny_model import make_tiny_model
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled
 from engine.job import Job
-from engine.model import kv_cache
+from engine.model import window_memory
 from engine.model.kv_cache import KVCache
+from engine.model.window_memory import STORED_TOKENS
 from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
 from engine.session.chat_session import ChatSession
@@ -29,8 +30,8 @@ Load = Callable[..., LoadedModel]
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "SLACK", 64)
-    monkeypatch.setattr(kv_cache, "REWIND", 32)
+    monkeypatch.setattr(window_memory, "SLACK", 64)
+    monkeypatch.setattr(window_memory, "REWIND", 32)
 
 
 @pytest.fixture(scope="module", params=[WINDOW])
@@ -73,7 +74,7 @@ def ask(session: ChatSession, prompt: list[int], n: int = 8, **more: Any) -> tup
 def answers(load: Load, asked: list[tuple[list[int], int]]) -> list[list[int | None]]:
     """What a model says that keeps all, each time from the beginning."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kv_cache, "SLACK", CONTEXT)
+        patch.setattr(window_memory, "SLACK", CONTEXT)
         model = load()
         return [ask(ChatSession(model), prompt, n)[0] for prompt, n in asked]
 
@@ -122,6 +123,7 @@ def prompts(tmp_path: Path) -> Iterator[Callable[[LoadedModel], ChatSession]]:
 def test_a_chat_from_the_disk(
     load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", STORED_TOKENS + 32)
     prompt = tokens(700)
     asked = [([*prompt, *tokens(30, 4)], 8), ([*prompt[:300], *tokens(30, 5)], 8)]
     wanted, model = answers(load, asked), load()
@@ -140,14 +142,28 @@ def test_a_chat_from_the_disk(
             assert ask(prompts(reader), asked[0][0], chat="a") == (wanted[0], 0)
 
 
+def test_what_was_kept_without_windows_is_kept_with_them_later(
+    load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_memory, "SLACK", STORED_TOKENS + 32)
+    said, model, found = tokens(300), load(), []
+    for number, rest in enumerate((400, 30, 31)):
+        session = prompts(model)
+        found.append(ask(session, [*said, *tokens(rest, number + 4)], chat=str(number))[1])
+        session.keep()
+        session.prompts._store.flush()  # type: ignore[union-attr]
+    assert found[:2] == [0, 0], "the first chat forgot it before it was kept"
+    assert found[2] >= STORED_TOKENS
+
+
 @pytest.mark.parametrize("folder", [256], indirect=True)
 @pytest.mark.parametrize("n_said", [600, 0])
 def test_another_chat_with_the_same_instructions(
     load: Load, prompts: Callable[[LoadedModel], ChatSession], monkeypatch: pytest.MonkeyPatch, n_said: int
 ) -> None:
-    monkeypatch.setattr(kv_cache, "SLACK", 320)
+    monkeypatch.setattr(window_memory, "SLACK", 320)
     said = tokens(600)
-    asked = [([*said, *tokens(40, 2)], 150), ([*said, *tokens(40, 3)], 8)]
+    asked = [([*said, *tokens(40, 2)], 300), ([*said, *tokens(40, 3)], 8)]
     wanted, session = answers(load, asked), prompts(load())
     for number, (given, n) in enumerate(asked):
         ids, reused = ask(session, given, n, chat=str(number), n_instructions=n_said)
@@ -164,11 +180,11 @@ def test_the_plan_counts_what_is_allocated(folder: Path, tmp_path: Path, monkeyp
         assert model.gpu is not None
         planned = model.gpu.placement.vram_parts_bytes["kv_cache"]
         assert model.gpu.part_bytes["kv_cache"] == planned
-        monkeypatch.setattr(kv_cache, "SLACK", CONTEXT)
+        monkeypatch.setattr(window_memory, "SLACK", CONTEXT)
         whole = FakeGpuMachine(tmp_path, monkeypatch).load(folder, sequences=sequences)
         assert whole.gpu is not None
         assert planned < 0.6 * whole.gpu.placement.vram_parts_bytes["kv_cache"]
-        monkeypatch.setattr(kv_cache, "SLACK", 64)
+        monkeypatch.setattr(window_memory, "SLACK", 64)
         for one in (model, whole):
             one.close()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import prompt_checks
@@ -21,7 +24,7 @@ from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream
-from engine.model import kv_cache
+from engine.model import window_memory
 from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
@@ -179,6 +182,19 @@ def test_the_state_of_a_position_is_copied(make: Make, family: str, after: int) 
     np.testing.assert_allclose(whole[after:], wanted, atol=2e-2)
 
 
+def test_a_stopped_prompt_holds_no_snapshot(make: Make) -> None:
+    setting = make(FAMILIES["delta"])
+    snapshot = setting.cache.new_snapshot()
+    assert snapshot is not None
+    held, copy = weakref.ref(snapshot), StateCopy(3, snapshot)
+    look = Mock(side_effect=[None, Cancelled])
+    with pytest.raises(Cancelled):
+        setting.prefill.run(np.arange(20), setting.cache, 20, look, copy=copy)  # type: ignore[arg-type]
+    del snapshot, copy, look
+    gc.collect()
+    assert held() is None
+
+
 @pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.recurrence is one.latent is None])
 def test_layers_of_the_cpu_are_streamed(make: Make, family: str) -> None:
     setting = make(FAMILIES[family], at_home=lambda i: i == 1, streams=1)
@@ -220,8 +236,8 @@ def test_layers_of_the_cpu_that_forget_positions(
     make: Make, monkeypatch: pytest.MonkeyPatch, streams: int | None
 ) -> None:
     """Streamed or not, in chunks that are longer than what their window has memory for, or shorter."""
-    monkeypatch.setattr(kv_cache, "SLACK", 32)
-    monkeypatch.setattr(kv_cache, "REWIND", 0)
+    monkeypatch.setattr(window_memory, "SLACK", 32)
+    monkeypatch.setattr(window_memory, "REWIND", 0)
     monkeypatch.setattr(prompt_checks, "CAPACITY", 320)
     config = replace(BASE, windows=(9, 0, 12)[: BASE.n_layers])
     setting = make(config, at_home=lambda i: False, streams=streams)
