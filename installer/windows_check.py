@@ -80,7 +80,7 @@ TESTS = (
 Found = TypeVar("Found")
 STEP_WITHIN_S = 600.0
 TEST_FILE_WITHIN_S = 400.0
-FOR_TESTS = {"QT_QPA_PLATFORM": "offscreen", "HEARTH_KERNELS_CACHE": r"C:\kernels"}
+FOR_TESTS = {"HEARTH_KERNELS_CACHE": r"C:\kernels"}  # Wine passes no variables that begin with QT_
 LATE = -999  # instead of an exit code: the process did not end in time
 PYTEST = ("-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--tb=short", "--timeout=150")
 FILES_AT_ONCE = 8  # of the suite in one process, because starting one takes some 5 s
@@ -471,7 +471,7 @@ def record_of(results: dict[str, list[str]], files: Sequence[str]) -> dict[str, 
 
 def freeze(wine: Wine) -> str:
     """Freeze the program. Raises: CheckError. Cost: 9 minutes on two cores."""
-    wine.run(["installer/icons.py", "build/icons"], QT_QPA_PLATFORM="offscreen")
+    wine.run(["installer/icons.py", "build/icons"])
     places = ["--distpath", "build/program", "--workpath", "build/work"]
     wine.run(["-m", "PyInstaller", "--noconfirm", "--log-level", "WARN", *places, "installer/hearth.spec"], 3000)
     files = [file for file in (wine.sources / "build/program/hearth").rglob("*") if file.is_file()]

@@ -10,17 +10,20 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import numpy  # noqa: F401
 import pytest
+from filelock import FileLock
 from hypothesis.internal.conjecture import providers
 from threadpoolctl import ThreadpoolController
 
 from app.startup.garbage import collect_due
+from native_kernels.cpu.runtime import jit
 
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
@@ -175,7 +178,15 @@ def shared_kernels(request: pytest.FixtureRequest, whole_run: Path) -> Iterator[
         if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # each process would compile our modules: 0.8 s
             patch.delenv("PYTHONDONTWRITEBYTECODE")
             patch.setenv("PYTHONPYCACHEPREFIX", str(sys.pycache_prefix))
+        patch.setattr(jit.Kernel, "_compile", partialmethod(_compile_once, jit.Kernel._compile, whole_run))
         yield
+
+
+def _compile_once(one: jit.Kernel, compile: Callable[[jit.Kernel], None], whole_run: Path) -> None:
+    """Compile the kernel, or wait for a worker that does. Workers that compiled the same ones took 8 s of CPU time."""
+    with FileLock(whole_run / f"{one.name}.lock"):
+        if not one._load():
+            compile(one)
 
 
 @pytest.fixture(scope="module")

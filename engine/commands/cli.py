@@ -7,6 +7,7 @@ The other modules of engine/commands implement the commands.
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -57,12 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         print("The memory is used up.\nClose other programs, or choose a smaller model or context.", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of the output left, as `head` does
-        drop_output()
-        return 1
     except OSError as error:  # file errors are handled elsewhere: this is the output
-        print(f"The output cannot be written: {error.strerror or error}.\nFree the disk, or send it elsewhere.",
-              file=sys.stderr)  # fmt: skip
+        # The reader left, as `head` does. Windows' C library reports a closed pipe as EINVAL.
+        left = isinstance(error, BrokenPipeError) or (sys.platform == "win32" and error.errno == errno.EINVAL)
+        if not left:
+            print(f"The output cannot be written: {error.strerror or error}.\nFree the disk, or send it elsewhere.",
+                  file=sys.stderr)  # fmt: skip
         drop_output()
         return 1
 

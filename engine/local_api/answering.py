@@ -252,9 +252,8 @@ class ApiAnswers:
                 self._let_window()
                 if self._joint is not None and len(self._running) < n_running:
                     self._joint.learn()
-            except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
-                for one in list(self._running):
-                    self._finish(one, failure_of(error))
+            except Exception:  # each answer has gone on before; one that cannot go on fails by itself
+                log.exception("An error between the steps of several answers")
             waiting = self._next_to_join()
 
     def _next_to_join(self) -> Turn | None:
@@ -319,13 +318,16 @@ class ApiAnswers:
             others = len(decoding) - (one.token is not None)
             one.session.turns.chunk_s = CHUNK_S if others else CHUNK_ALONE_S
         ready = [one for one in decoding if one.is_up_to_date]
-        began, joint = time.perf_counter(), self._joint_of(self._running[0].session.model) if ready else None
-        is_together = joint is not None and joint.is_together(len(ready))
+        began, joint, is_together = time.perf_counter(), None, False
         try:
+            joint = self._joint_of(self._running[0].session.model) if ready else None
+            is_together = joint is not None and joint.is_together(len(ready))
             if joint is not None and is_together:
                 joint.compute([(one.session, one.token) for one in ready if one.token is not None])
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except DeviceFailedError as error:
             self._fail_all(error)
+        except Exception:
+            log.exception("A step of %d answers is computed one by one", len(ready))
         for one in ready:
             self._advance(one)
         if joint is not None and len(ready) > 1:
@@ -356,9 +358,9 @@ class ApiAnswers:
             return
         self._let_window()
         if one in self._running:
-            self._running.remove(one)
-            one.close()
-            if not self._join_in(one.turn):
+            if (error := self._end(one)) is not None:
+                self._line.finish(one.turn, failure_of(error))
+            elif not self._join_in(one.turn):
                 self._line.put_back(one.turn)
 
     def _let_window(self) -> None:
@@ -372,16 +374,24 @@ class ApiAnswers:
             elif self._window.is_closed:
                 self._finish(one, interrupted("Hearth is closing."))
 
-    def _fail_all(self, error: Exception) -> None:
-        if isinstance(error, DeviceFailedError) and self._running and (gpu := self._running[0].session.model.gpu):
+    def _fail_all(self, error: DeviceFailedError) -> None:
+        if self._running and (gpu := self._running[0].session.model.gpu):
             gpu.after_failure(error)
         for one in list(self._running):
             self._finish(one, failure_of(error))
 
     def _finish(self, one: _Running, end: TurnEvent) -> None:
+        error = self._end(one)
+        self._line.finish(one.turn, end if error is None else failure_of(error))
+
+    def _end(self, one: _Running) -> Exception | None:
+        """End an answer without a word to its client. Return the error that this caused, if any."""
         self._running.remove(one)
-        one.close()
-        self._line.finish(one.turn, end)
+        try:
+            one.close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            return error
+        return None
 
     def _embed(self, turn: Turn) -> End:
         """Return the vectors of a request. The window's requests interrupt a text, which is then begun again.
@@ -463,8 +473,8 @@ class _Running:
         return self._telling.tell(event)
 
     def close(self) -> None:
-        self.events.close()
         self.session.turns.logits = self.session.turns.chunk_s = None
+        self.events.close()
 
 
 class Telling:
@@ -489,22 +499,22 @@ class Telling:
 
     def tell(self, event: TokenEvent) -> End | None:
         """Send what an event adds to the answer; return its end, if this is the last."""
-        text, is_last = event.text, event.finish_reason is not None
+        text, end = event.text, event.finish_reason
         if event.token_id is not None:
             text, self._opened = self._opened + text, ""
             self._turn.tokens += 1
             if self._notes is not None:
                 self._notes.token(event.token_id)
-        shown = () if self._notes is None else self._notes.told(text, is_last)
+        shown = () if self._notes is None else self._notes.told(text, end is not None)
         if self._parts is None:
             parts: tuple[Part, ...] = (TextPart(text),) if text else ()
         else:
             was_thinking = self._parts.is_thinking
-            parts = self._parts.append(text) + (self._parts.finish() if is_last else ())
+            parts = self._parts.append(text) + (() if end is None else self._parts.finish(end != "stop"))
             self.thought_tokens += event.token_id is not None and (was_thinking or self._parts.is_thinking)
         if parts or shown:
             self._turn.tell(Piece(parts, shown))
-        reason = "stop" if self.stop_text else event.finish_reason
+        reason = "stop" if self.stop_text else end
         if reason is None:
             return None
         stats = event.stats

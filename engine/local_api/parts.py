@@ -53,10 +53,10 @@ class PartsReader:
         """Add text to the answer. Return what it adds."""
         return tuple(self._until_stop(self._parts(*self._splitter.append(text))))
 
-    def finish(self) -> tuple[Part, ...]:
-        """End the answer. Return what was held back."""
+    def finish(self, is_cut: bool) -> tuple[Part, ...]:
+        """End the answer. Return what was held back. is_cut: as in CallReader.finish."""
         parts = [*self._parts(*self._splitter.finish())]
-        parts += [] if self._calls is None else self._without_blank(self._calls.finish())
+        parts += [] if self._calls is None else self._without_blank(self._calls.finish(is_cut))
         if self._blank and not self._has_called:
             parts.append(TextPart(self._blank))
         return (*self._until_stop(parts), *self._flushed())

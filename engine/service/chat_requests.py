@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.local_api.parts import Part, PartsReader, ThoughtPart
+from engine.session.generate import FinishReason
 from engine.text.context_fit import ChatMessage
 from engine.text.thoughts import end_of
 from engine.text.tokenizer import Tokenizer
@@ -95,12 +96,12 @@ class AnswerText:
         except (ValueError, RecursionError):  # a number with thousands of digits, or lists nested as deeply
             return []
 
-    def append(self, text: str, is_last: bool = False) -> str:
-        """Add text to the answer. Return what the window shows of it."""
+    def append(self, text: str, end: FinishReason | None = None) -> str:
+        """Add text to the answer. Return what the window shows of it. end: why it ends with this text, if so."""
         if self._reader is None:
             return text
         shown = self._text(self._reader.append(text))
-        shown += self._text(self._reader.finish()) if is_last else ""
+        shown += "" if end is None else self._text(self._reader.finish(end != "stop"))
         if self._told and shown:
             pairs = enumerate(zip(self._told, shown, strict=False))
             n_same = next((i for i, (a, b) in pairs if a != b), min(len(self._told), len(shown)))

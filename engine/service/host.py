@@ -507,7 +507,7 @@ class EngineHost:
         last_text = last_stats = 0.0
         for event in events:
             stats = event.stats
-            if shown := answer.append(event.text, event.finish_reason is not None):
+            if shown := answer.append(event.text, event.finish_reason):
                 text.append(shown)
                 waiting.append(shown)
             reason = "stop" if answer.has_stopped else event.finish_reason

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 _EXCLUDED = np.float32(-1e30)  # finite, because samplers reject infinite logits
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_MOST = np.where(_BITS, np.float32(np.inf), _EXCLUDED)  # [256, 8]: of the eight tokens of each byte of a mask
 _BEFORE = "\n"
 _MOST_BLANK = 2  # white-space tokens allowed between a thought and the answer
 
@@ -109,12 +111,12 @@ class Grammar:
     def most(self, matcher: LLMatcher) -> NDArray[np.float32]:
         """Return the largest logits that the constraint leaves to the next token, float32 [V]: infinity, or very small.
 
-        Cost: 0.1 ms to a few ms for 150,000 tokens, mostly without the lock of Python.
+        Cost: 0.05 ms to a few ms for 150,000 tokens, mostly without the lock of Python. `take` needs a twentieth of the
+        time of unpacking the bits and choosing by them.
         """
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         self._raise_error(matcher)
-        allowed = np.unpackbits(bits, bitorder="little", count=self._vocabulary.size).view(np.bool_)
-        return np.where(allowed, np.float32(np.inf), _EXCLUDED)
+        return _MOST.take(bits, axis=0).reshape(-1)[: self._vocabulary.size]
 
     def begin_most(self, matcher: LLMatcher) -> Future[NDArray[np.float32]]:
         """Compute `most` in another thread. The matcher must not be used before the result is there."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.config import MOST_ANSWERS
-from engine.errors import ContextOverflowError, EngineError, HostMemoryError, InvalidRequestError
+from engine.errors import ContextOverflowError, DeviceFailedError, EngineError, HostMemoryError, InvalidRequestError
 from engine.session.batch import BatchTransformer, OneByOne, open_batch
 from engine.session.generate import decode_batch
 
@@ -96,7 +96,8 @@ class JointSteps:
         """Add the last token of each answer to its cache, and give its session the logits after it.
 
         An answer that cannot go along, such as one of a sequence that is too long for its share of the GPU, gets none
-        and computes its token by itself, and so do all if memory for the step is short. Raises: DeviceFailedError.
+        and computes its token by itself, and so do all if the step fails, as when memory is short. Raises:
+        DeviceFailedError.
         """
         going = [(session, token) for session, token in answers if session.cache.length < session.cache.capacity]
         if len(going) < 2:
@@ -105,10 +106,14 @@ class JointSteps:
         try:
             rows = self._step(caches, [token for _, token in going])
             rows = [np.array(logits) for logits in rows]  # the next step may use the same memory
-        except (ContextOverflowError, InvalidRequestError, HostMemoryError, MemoryError) as error:
+        except DeviceFailedError:
+            raise
+        except Exception as error:
             for cache, length in zip(caches, lengths, strict=True):
                 cache.truncate(length)  # one token back is always possible
-            log.info("A step of %d answers is computed one by one: %s", len(going), error)
+            is_known = isinstance(error, (ContextOverflowError, InvalidRequestError, HostMemoryError, MemoryError))
+            level, text = logging.INFO if is_known else logging.ERROR, "A step of %d answers is computed one by one: %s"
+            log.log(level, text, len(going), error, exc_info=not is_known)
             return
         for (session, _), logits in zip(going, rows, strict=True):
             session.turns.logits = logits

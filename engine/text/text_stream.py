@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
 class TextStream:
@@ -33,22 +34,69 @@ class TextStream:
         return self._decoder.decode(data, final)
 
 
-# Kimi K3's format: a thought, the answer and calls of tools are sections of one message, with tags of special tokens.
+@dataclass(frozen=True)
+class Spelling:
+    """How a model spells its replies.
+
+    opening, end: of a thought, which is shown between <think> and </think>; "": as thoughts.MARKS has it. header: of
+    the answer. dropped: texts that are not shown. last: not shown either, at the end of a reply. marks: the special
+    tokens of these texts.
+    """
+
+    opening: str = ""
+    end: str = ""
+    header: str = ""
+    dropped: tuple[str, ...] = ()
+    last: str = ""
+    marks: tuple[str, ...] = ()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What is shown in place of each text."""
+        spelt = {self.opening: "<think>", self.end: "</think>"} if self.opening else {}
+        return spelt | dict.fromkeys(self.dropped, "")
+
+    def own(self, mark: str) -> str:
+        """Return the model's own text for a mark that is shown."""
+        return next((text for text, shown in self.tags.items() if shown == mark), mark)
+
+
+# Kimi K3: a thought, the answer and calls of tools are sections of one message, with tags of special tokens.
 KIMI_MARKS = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
-KIMI_HEADER = "<|open|>response<|sep|>"
-_DROPPED = (KIMI_HEADER, "<|close|>response<|sep|>", "<|close|>message<|sep|>")
+_KIMI_HEADER = "<|open|>response<|sep|>"
+KIMI = Spelling(
+    header=_KIMI_HEADER, dropped=(_KIMI_HEADER, "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+    marks=KIMI_MARKS[:3],
+)  # fmt: skip
+# Solar Open: a thought, the answer and calls of tools are messages of their own.
+_SOLAR_HEADER = "<|content|>"
+SOLAR = Spelling(
+    header=_SOLAR_HEADER, dropped=(_SOLAR_HEADER,), last="<|end|>",
+    marks=("<|begin|>", "<|think|>", _SOLAR_HEADER, "<|end|>"),
+)  # fmt: skip
+SOLAR_ENDS = ("<|flush|>", "<|calls|>")
+# Apriel: texts without special tokens, so only its chat template tells.
+APRIEL = Spelling("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", dropped=("[END FINAL RESPONSE]",))
 
 
-class KimiStream(TextStream):
-    """A TextStream that omits the tags of the answer and of the message. bytes_of: KIMI_MARKS have their texts."""
+class TagStream(TextStream):
+    """A TextStream of replies in a spelling. bytes_of: the tokens of Spelling.marks have their texts."""
 
     _held = ""  # text that may be the beginning of a tag
 
+    def __init__(self, bytes_of: Callable[[int], bytes], strip_first_space: bool, spelling: Spelling) -> None:
+        super().__init__(bytes_of, strip_first_space)
+        self._tags, self._last = spelling.tags, spelling.last
+
     def _decode(self, data: bytes, final: bool) -> str:
         text = self._held + super()._decode(data, final)
-        for tag in _DROPPED:
-            text = text.replace(tag, "")
-        start = text.rfind("<|")
-        is_open = not final and start >= 0 and any(tag.startswith(text[start:]) for tag in _DROPPED)
-        text, self._held = (text[:start], text[start:]) if is_open else (text, "")
-        return text
+        for tag, shown in self._tags.items():
+            text = text.replace(tag, shown)
+        if final:
+            self._held = ""
+            return text.removesuffix(self._last)
+        longest = max(map(len, (*self._tags, self._last)))
+        tail = range(max(0, len(text) - longest), len(text))
+        at = next((i for i in tail if any(tag.startswith(text[i:]) for tag in (*self._tags, self._last))), len(text))
+        self._held = text[at:]
+        return text[:at]

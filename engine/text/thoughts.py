@@ -17,6 +17,7 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("<mm:think>", "</mm:think>"),
     ("<think:opensource>", "</think:opensource>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("<|think|>", "<|end|><|begin|>assistant"),
     ("[think]", "[/think]"),
     ("◁think▷", "◁/think▷"),
     ("<|start_thinking|>", "<|end_thinking|>"),
@@ -33,7 +34,7 @@ MARK_TOKENS = frozenset(
     for token in (opening.partition(">")[0] + ">" if ">" in opening else opening, end)
 )
 # Marks of the role and of the start of the answer. They are dropped.
-_PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>")
+_PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>", "<|content|>")
 _OPENINGS = tuple(opening for opening, _ in MARKS)
 _FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
 _LONG = 1_000_000  # characters; the split of a longer reply is cached
@@ -42,7 +43,9 @@ _LONGEST = max(map(len, (*_OPENINGS, *_PASSED_OVER)))
 # with a literal: texts can be 16 MB long, and other patterns search them 20 times as slowly.
 _LONE_END = re.compile(r"</[tT][hH][iI][nN][kK](?:[iI][nN][gG])?>[ \t]*(?=\n|$)")
 
-_OPENED = re.compile("(?:" + "|".join(re.escape(opening) for opening, _ in MARKS) + r")\s*$", re.IGNORECASE | re.ASCII)
+_ANY_OPENING = "(" + "|".join(re.escape(opening) for opening, _ in MARKS) + ")"
+_OPENED = re.compile(_ANY_OPENING + r"\s*$", re.IGNORECASE | re.ASCII)
+_OPENING = re.compile(r"\s*" + _ANY_OPENING, re.IGNORECASE | re.ASCII)
 
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -174,6 +177,20 @@ def opened_thought(prompt: str) -> str:
     """Return the opening mark at the end of a prompt, with the white space after it; "" if there is none."""
     found = _OPENED.search(prompt)
     return found.group() if found else ""
+
+
+def mark_spans(reply: str) -> list[tuple[int, int]]:
+    """Return where the marks around thoughts begin and end in the beginning of a reply."""
+    spans, at = list[tuple[int, int]](), 0
+    while found := _OPENING.match(reply, at):
+        spans.append(found.span(1))
+        end = end_of(found[1])
+        place = _lower(reply).find(end.lower(), found.end())
+        if place < 0:
+            break
+        at = place + len(end)
+        spans.append((place, at))
+    return spans
 
 
 def end_of(opening: str) -> str:

@@ -24,16 +24,16 @@ from engine.text.chat_templates import ModelKind, choose_template, kind_of
 from engine.text.gguf_vocabulary import read_gguf
 from engine.text.harmony import HarmonyStream, speaks_harmony
 from engine.text.older_vocabularies import read_pair, read_sentencepiece
-from engine.text.text_stream import KIMI_HEADER, KIMI_MARKS, KimiStream
+from engine.text.text_stream import APRIEL, KIMI, KIMI_MARKS, SOLAR, SOLAR_ENDS, Spelling, TagStream
 from engine.text.text_stream import TextStream as TextStream
 from engine.text.thinking import Thinking, Way, thinking_of, with_words
-from engine.text.thoughts import MARK_TOKENS, ReplySplitter, opened_thought
+from engine.text.thoughts import MARK_TOKENS, ReplySplitter, mark_spans, opened_thought
 from engine.text.vocabulary import Vocabulary, guarded, read_files
 from engine.thinking_level import Level
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
-_THOUGHT_MARK_TOKENS = 12  # more than any of those takes
+_THOUGHT_MARK_TOKENS = 40  # more than any of those takes
 _JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows nothing
 _CONTENTS = ("content", "reasoning_content", "thinking")  # the texts of a message
 # Functionary 3.2's template ends prompts with the first mark; the model names a tool or "all", and a text follows.
@@ -98,9 +98,11 @@ class Tokenizer:
         self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._special_by_text = {token.content: (i, token) for i, token in self._special.items()}
         self._speaks_harmony = speaks_harmony(self._special_by_text)
-        self._speaks_kimi = self._special_by_text.keys() >= {*KIMI_MARKS}
+        known = self._special_by_text.keys()
+        speaks_solar = known >= {*SOLAR.marks, *SOLAR_ENDS}
+        self._own_spelling = KIMI if known >= {*KIMI_MARKS} else SOLAR if speaks_solar else None
         # Special tokens that stay in an answer's text, because they tell a thought from the answer.
-        marks = MARK_TOKENS.union(KIMI_MARKS[:3]) if self._speaks_kimi else MARK_TOKENS
+        marks = MARK_TOKENS if self._own_spelling is None else MARK_TOKENS.union(self._own_spelling.marks)
         self._shown = frozenset(i for i, token in self._special.items() if token.content.lower() in marks)
         self._vocabulary = vocabulary
         self.template: ChatTemplate | None = None
@@ -286,24 +288,51 @@ class Tokenizer:
             prompt = self.encode_chat(messages[:-1], "on", tools)
         elif said.strip() and not reply.has_thought and self.opened_thought(prompt):
             prompt = self.encode_chat(messages[:-1], "off", tools)
+        if said.strip() and not reply.has_thought and self.opened_thought(prompt):
+            prompt += self.end_of_thought("</think>")
         if self._speaks_harmony:
             pieces = harmony.continued(said)
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]
             return prompt + list(itertools.chain.from_iterable(tokens))
         prompt += self.encode(_RECIPIENT + _TO_ALL) if tools is not None and self._names_recipients else []
-        return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
+        return prompt + self._encode_begun(said, prompt)
+
+    @property
+    def _spelling(self) -> Spelling:
+        if self._own_spelling is None and self.template is not None and APRIEL.end in self.template.source:
+            return APRIEL
+        return self._own_spelling or Spelling()
+
+    def _encode_begun(self, said: str, prompt: list[int]) -> list[int]:
+        """Return the ids of the beginning of a reply to the prompt, with the model's own marks around thoughts."""
+        opened, ids, spans, spelling = self.opened_thought(prompt), list[int](), mark_spans(said), self._spelling
+        start = len(opened) if said.startswith(opened) else 0
+        for begin, end in spans:
+            mark = self.encode(own := spelling.own(said[begin:end]), special=True)
+            if begin >= start and (own != said[begin:end] or any(i in self._special for i in mark)):
+                ids += self.encode(said[start:begin]) + mark
+                start = end
+        rest, header = said[start:], self.encode(spelling.header, special=True) if spelling.header else []
+        if header and len(spans) % 2 == 0:  # the model writes the header of its answer
+            rest = rest.lstrip() if spans else rest
+            ids += header if rest and (prompt + ids)[-len(header) :] != header else []
+        return ids + self.encode(rest)
 
     def opened_thought(self, prompt: Sequence[int]) -> str:
         """Return the marker with which a prompt makes the model begin with a thought, with the white space after it.
 
         The model does not write this marker, only the end of the thought.
         """
-        return opened_thought(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
+        tail = self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False)
+        own = self._spelling.opening
+        if own and tail.rstrip().endswith(own):
+            tail = "<think>" + tail[len(tail.rstrip()) :]
+        return opened_thought(tail)
 
     @property
     def answer_header(self) -> str:
         """The text of the tokens after which the answer begins, in formats that have a header for it; else ""."""
-        return harmony.ANSWER_HEADER if self._speaks_harmony else KIMI_HEADER if self._speaks_kimi else ""
+        return harmony.ANSWER_HEADER if self._speaks_harmony else KIMI.header if self._own_spelling is KIMI else ""
 
     def end_of_thought(self, mark: str, begins_answer: bool = True) -> list[int]:
         """Return the tokens that end a thought and begin the answer. mark: that ends it, in lower case. begins_answer:
@@ -311,8 +340,10 @@ class Tokenizer:
         """
         if self._speaks_harmony:
             return self.encode(harmony.ANSWER_BEGINS if begins_answer else harmony.MESSAGE_BEGINS, special=True)
-        spelt = next((text for text in self._special_by_text if text.lower() == mark), mark)
-        return self.encode("\n" + spelt + (self.answer_header or "\n\n"), special=True)
+        spelling, known = self._spelling, self._special_by_text
+        spelt = next((text for text in known if text.lower() == mark), spelling.own(mark))
+        header = spelling.header or "\n\n"
+        return self.encode("\n" + spelt + (header if begins_answer or self.answer_header else ""), special=True)
 
     def _fakes(self, texts: Iterable[str]) -> dict[int, str]:
         """Return an unused private character for each character of special tokens, except white space (templates trim
@@ -430,6 +461,8 @@ class Tokenizer:
 
     def raw_stream(self) -> TextStream:
         """Return a new decoder for tokens that arrive one at a time, with the text of special tokens."""
+        if (spelling := self._spelling).opening:
+            return TagStream(self._bytes_of, self._strips_first_space, spelling)
         return self._stream(skip_special=False)
 
     def stream(self, continues: bool = False, shown: str = "") -> TextStream:
@@ -469,8 +502,8 @@ class Tokenizer:
         strips = self._strips_first_space and begins
         if is_harmony:
             return HarmonyStream(visible, self._mark_of, strips, shows_calls=harmony.CALL_HEADER in shown)
-        if skip_special and self._speaks_kimi:
-            return KimiStream(visible, strips)
+        if skip_special and self._spelling.tags:
+            return TagStream(visible, strips, self._spelling)
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=strips)
 
     def _mark_of(self, token_id: int) -> str:

@@ -17,6 +17,7 @@ from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedM
 from engine.formats.json_text import parse_object
 from engine.text import harmony
 from engine.text.pattern_cost import check_patterns
+from engine.text.text_stream import SOLAR, SOLAR_ENDS
 
 # Limits of a file: about one and a half times the most in real files (Gemma 3's tokenizer.json has 33 MB, 1.3 million
 # values, half a million pairs).
@@ -130,6 +131,8 @@ def ends_of(stated: Sequence[int], special: Mapping[int, str]) -> tuple[int, ...
 
 def turn_ends(special: Collection[str]) -> tuple[str, ...]:
     """Return the texts of special tokens that end a turn in this vocabulary."""
+    if set(special) >= {*SOLAR.marks, *SOLAR_ENDS}:  # "<|end|>" ends a thought there
+        return (*(end for end in TURN_ENDS if end != SOLAR.last), *SOLAR_ENDS)
     return harmony.TURN_ENDS if harmony.speaks_harmony(special) else TURN_ENDS
 
 

@@ -83,10 +83,13 @@ class CallReader:
             found += parts
         return found
 
-    def finish(self) -> list[Part]:
-        """End the answer. Return the text that was held back because it could have been the mark of a call."""
+    def finish(self, is_cut: bool = False) -> list[Part]:
+        """End the answer. Return the text that was held back because it could have been the mark of a call.
+
+        is_cut: whether the model had not ended it, so that a mark may be cut off.
+        """
         held, self._held = self._held, ""
-        is_call = self._format.is_named and held.startswith(self._format.mark)  # cut off within its mark
+        is_call = is_cut and self._format.is_named and held.startswith(self._format.mark)
         return [TextPart(held)] if held and self._step == self._read_text and not is_call else []
 
     # Each step returns what it read, and maybe sets the next one; None: it needs more text.

@@ -14,6 +14,7 @@ from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from samples.tiny_model import make_tiny_gguf
+from support.systems import ON_WINDOWS
 
 from app.settings import AppSettings
 from app.ui.look import theme
@@ -40,6 +41,14 @@ def large_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     data = path.read_bytes()
     assert len(data) > 24 << 20
     return data
+
+
+@pytest.fixture(scope="session")
+def qapp(qapp: QApplication) -> QApplication:
+    """Qt's offscreen platform has no font on Windows, and PDF files without one contain no text."""
+    if ON_WINDOWS:
+        theme.load_fonts()
+    return qapp
 
 
 @pytest.fixture

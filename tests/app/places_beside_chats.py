@@ -199,7 +199,7 @@ ASKED = Question("Rooms", "For which city, and with which key?", {
     "properties": {
         "city": {"type": "string", "title": "The city that you travel to, or another one near it that has a station"},
         "people": {"type": "integer", "minimum": 1}, "key": {"type": "string", "description": "From your profile"},
-        "room": {"type": "string", "enum": ["one bed", "two beds", "a room with a view of the mountains"]},
+        "room": {"type": "string", "enum": ["one bed", "a view of the mountains and of the lake", "a view " * 20]},
         "quiet": {"type": "boolean", "description": "Away from the street"},
         "meals": {"type": "array", "items": {"type": "string", "enum": ["breakfast", "dinner"]}},
     },

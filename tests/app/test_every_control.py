@@ -225,11 +225,12 @@ def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str, places: li
     screen = {"name": "fine", "x": 0, "y": 0, "width": int(1280 * float(scale)), "height": int(832 * float(scale))}
     config = tmp_path / "screens.json"
     config.write_text(json.dumps({"screens": [{**screen, "logicalDpi": 96, "logicalBaseDpi": 96, "dpr": 1.0}]}))
-    finer = {"QT_SCALE_FACTOR": scale, "QT_QPA_PLATFORM": f"offscreen:configfile={config}"}
+    finer = {"QT_SCALE_FACTOR": scale, "QT_QPA_PLATFORM": f"offscreen:configfile={config.name}"}
     tests = [f"{__file__}::{test_no_word_is_cut_in_a_small_window.__name__}[{place}]" for place in places]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", *tests]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env={**os.environ, **finer}, capture_output=True, text=True)
+    finer["PYTHONPATH"] = str(Path(__file__).parents[2])
+    # Qt would take the colon after a drive for the end of the file's name.
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **finer}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert f"{len(places)} passed" in done.stdout
 

@@ -256,7 +256,7 @@ def test_a_rescue_says_how_much_came_over() -> None:
     error = StoreError("damaged", "malformed", Path("/d/chats.db"))
     message = describe(RescueReport(error, 3, 1200, kept_aside=Path("/d/chats-damaged-1.db")))
     assert numbers_in(message.sentence) == ["3", "1,200"]
-    assert "/d/chats-damaged-1.db" in message.details
+    assert str(Path("/d/chats-damaged-1.db")) in message.details
     assert message.severity == "warn"
 
 

@@ -27,6 +27,7 @@ def _makes_links() -> bool:
 
 MAKES_LINKS = _makes_links()  # Windows lets only some accounts
 needs_links = pytest.mark.skipif(not MAKES_LINKS, reason="this account cannot create symbolic links")
+needs_pinned_ram = pytest.mark.skipif(ON_WINDOWS, reason="no RAM is pinned for the GPU on Windows")
 
 
 def kill(pid: int) -> None:

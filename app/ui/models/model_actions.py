@@ -223,11 +223,12 @@ class ModelActions(QObject):
         """Ask for another models folder, and move the models there."""
         path = QFileDialog.getExistingDirectory(self.page, tr("Folder for models"))
         if path:
-            self.controller.relocate(path)
+            self.controller.relocate(str(Path(path)))
 
     def ask_import(self, path: str) -> None:
         """Ask whether to use a file or folder in place or to copy it."""
-        dialog = ImportDialog(self.page, path, Path(path).name)
+        given = Path(path)  # Qt writes / on Windows
+        dialog = ImportDialog(self.page, str(given), given.name)
         dialog.chosen.connect(self.controller.import_path)
         dialog.open()
 

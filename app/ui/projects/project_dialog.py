@@ -209,7 +209,7 @@ class ProjectDialog(Dialog):
 
     def set_path(self, path: str) -> None:
         """Set the file of the notes; it is created when the settings are saved. Without an ending, it gets .md."""
-        self._path = path if Path(path).suffix else f"{path}.md"
+        self._path = str(Path(path if Path(path).suffix else f"{path}.md"))
         self._refresh()
 
     def _save(self) -> None:

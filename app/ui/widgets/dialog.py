@@ -25,6 +25,7 @@ from app.ui.look.painting import antialiased, outline
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import PAD, paint_floating
+from app.ui.widgets.switches import Segments
 
 HIGHEST = 0.86  # of the height of its parent window
 
@@ -109,15 +110,18 @@ class Dialog(QDialog):
 
     def fit(self) -> None:
         """Resize the dialog to its preferred width and its content's height, within the window."""
-        # a height that changed deep within reaches the layouts around it one event later
-        for part in reversed(self._inner.findChildren(QFrame)):
-            if (layout := part.layout()) is not None:
-                layout.activate()
         owner = self.parentWidget()
         most = owner.window().size() if owner is not None else self.screen().availableSize()
         buttons = self._row.sizeHint().width() + 2 * theme.px(20)
         wide = min(max(theme.px(self._wide_px), buttons), most.width() - theme.px(32))
         room = wide - 2 * theme.px(20)
+        bar = self._area.verticalScrollBar().sizeHint().width()
+        for segments in self._inner.findChildren(Segments):
+            segments.fit(room - bar)
+        # a height that changed deep within reaches the layouts around it one event later
+        for part in reversed(self._inner.findChildren(QFrame)):
+            if (layout := part.layout()) is not None:
+                layout.activate()
         # A layout gives wrapping text more height than it needs, so every height is computed here.
         used = 2 * theme.px(20) + theme.px(8 + 32) + 4 * theme.px(6)
         for label in (self.heading, self.sentence):
@@ -127,7 +131,6 @@ class Dialog(QDialog):
         high = _height(self.body, room)
         shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80)))
         if shown < high:
-            bar = self._area.verticalScrollBar().sizeHint().width()
             high = _height(self.body, room - bar)
             self._inner.setFixedSize(room - bar, high)
         else:

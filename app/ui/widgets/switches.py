@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPaintEvent, QPen, QWheelEvent
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPaintEvent, QPen, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QCheckBox,
@@ -77,15 +77,22 @@ class _Segment(QRadioButton):
     def hitButton(self, pos: Any) -> bool:
         return self.rect().contains(pos)
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.setToolTip(self.text() if self.width() < self.sizeHint().width() else "")
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        t, painter = theme.current().tokens, antialiased(self)
+        t, painter, words = theme.current().tokens, antialiased(self), self.text()
         if self.isChecked():
             block(painter, QRectF(self.rect()), t.edge if t.dark else t.card, theme.px(7))
         elif self.underMouse():
             block(painter, QRectF(self.rect()), theme.wash("hover"), theme.px(7))
         painter.setFont(theme.font("smallstrong" if self.isChecked() else "small"))
         painter.setPen(QColor(t.ink if self.isChecked() or self.underMouse() else t.ink2))
-        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self.text())
+        if self.toolTip():
+            space = self.width() - 2 * theme.px(14)
+            words = painter.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space)
+        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, words)
 
 
 class Segments(QFrame):
@@ -134,6 +141,7 @@ class Segments(QFrame):
         self.setFixedHeight(rows * theme.px(28) + 4)
         for button in self.buttons.values():
             button.setFixedHeight(theme.px(28))
+            button.setMinimumWidth(0 if rows == 1 else theme.px(64))  # one that is stacked may end in an ellipsis
             button.updateGeometry()
         self.update()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
+from support.serving import Script, Scripted
 
 from app.chat import tool_rounds
 from app.chat.answers.answer_settings import AnswerSettings, request_for
@@ -20,6 +21,9 @@ from app.clients.engine_status import Phase
 from app.clients.servers import Place, Server
 from app.tools.consents import FolderConsents
 from app.tools.tool import Scope, Tool, ToolResult
+from engine.config import SamplingConfig
+from engine.service.host import EngineHost
+from engine.tool_calls.call_format import HERMES, Call
 
 
 class Shed:
@@ -215,6 +219,38 @@ def test_a_model_that_repeats_a_call_is_ended(desk: Desk, shed: Shed) -> None:
     desk.wait(lambda: any("repeated" in words for words, _ in desk.toasts))
     assert len(shed.called) == tool_rounds.MOST_EQUAL
     assert states(desk.last) == [CallState.NOT_RUN]
+
+
+class Bell(Shed):
+    def tools(self) -> tuple[Tool, ...]:
+        return (Tool("ring", "Ring", "Rings.", {"type": "object", "additionalProperties": False}, is_local=True),)
+
+
+def test_a_loop_of_the_starter_model_is_ended(make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = list[EngineHost]()
+
+    def made(emit: Any) -> EngineHost:
+        hosts.append(EngineHost(emit, serves=False))
+        return hosts[0]
+
+    def calls(sampling: SamplingConfig) -> Scripted:
+        assert hosts[0].session is not None
+        tokenizer = hosts[0].session.model.tokenizer
+        script = Script(tokenizer, min(tokenizer.stop_token_ids))
+        script.text = HERMES.write([Call("ring", {})])
+        return script.sampler(sampling)
+
+    monkeypatch.setattr("desk.FakeEngine", made)
+    monkeypatch.setattr("engine.session.chat_session.make_sampler", calls)
+    bell = Bell()
+    desk = make_desk(sources=[bell], model="starter-chat")
+    desk.wait_ready()
+    desk.controller.choices.set(tools=["ring"])
+    desk.controller.send("Ring the bell.")
+    desk.wait(lambda: any("repeated" in words for words, _ in desk.toasts))
+    assert bell.called == [("ring", {})] * tool_rounds.MOST_EQUAL
+    assert states(desk.last) == [CallState.NOT_RUN]
+    assert not any(HERMES.mark in message.text for message in desk.shown)
 
 
 def test_a_chat_without_tools_offers_none(desk: Desk) -> None:

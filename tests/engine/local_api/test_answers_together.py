@@ -344,18 +344,47 @@ def test_masks_are_computed_while_others_compute(
     assert len(here) == 4, "of the first tokens alone"
 
 
-def test_an_error_between_the_steps_ends_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used_up, is_together = [HostMemoryError("It is used up.")], JointSteps.is_together
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(where, marks=pytest.mark.expects_log("several answers" if where == "learn" else "one by one"))
+        for where in ("is_together", "learn", "_step")
+    ],
+)
+def test_an_error_between_the_steps_ends_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], where: str
+) -> None:
+    alone, calls, work = answers(Window(load(folder, 1)), PROMPTS)[0], [0], getattr(JointSteps, where)
 
-    def fails(steps: JointSteps, n: int) -> bool:
-        if n == 3 and used_up:
-            raise used_up.pop()
-        return is_together(steps, n)
+    def fails(steps: JointSteps, *given: Any) -> Any:
+        calls[0] += 1
+        done = work(steps, *given)
+        if calls[0] % 3 == 2:
+            raise ZeroDivisionError
+        return done
 
-    monkeypatch.setattr(JointSteps, "is_together", fails)
-    _, ends, told = answers(Window(load(folder, 3)), PROMPTS)
-    assert [getattr(end, "code", "") for end in ends].count("out_of_memory") == 3
-    assert [sum(isinstance(event, End | ApiError) for i, event in told if i == n) for n in range(5)] == [1] * 5
+    monkeypatch.setattr(JointSteps, where, fails)
+    texts, ends, _ = answers(Window(load(folder, 3)), PROMPTS)
+    assert texts == alone
+    assert all(isinstance(end, End) for end in ends)
+    assert calls[0] > 2
+
+
+@pytest.mark.expects_log("A request of the local API")
+@pytest.mark.parametrize("where", ["advance", "close"])
+def test_an_error_of_one_answer_ends_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    alone, work = answers(Window(load(folder, 1)), PROMPTS)[0], getattr(answering._Running, where)
+
+    def fails(one: Any) -> Any:
+        done = work(one)
+        if one.turn.client == "client 1" and one.token is not None:
+            raise ZeroDivisionError
+        return done
+
+    monkeypatch.setattr(answering._Running, where, fails)
+    texts, ends, _ = answers(Window(load(folder, 3)), PROMPTS)
+    assert [getattr(end, "code", "") for end in ends] == ["", "internal_error", "", "", ""]
+    assert [text for i, text in enumerate(texts) if i != 1] == [text for i, text in enumerate(alone) if i != 1]
 
 
 @pytest.mark.parametrize("raises", [False, True])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from samples.placement_cases import a_config, a_model, a_profile, some_stats
 from samples.tiny_model import make_tiny_model
+from support.systems import needs_pinned_ram
 
 from engine.config import EngineConfig
 from engine.gpu.token.balance import Tried, balanced
@@ -213,6 +214,7 @@ def test_a_bad_guess_ends_near_the_best_placement(
         assert not first.times.zero_copy_bytes
 
 
+@needs_pinned_ram
 def test_what_is_balanced_stays_and_is_remembered_as_it_is(world: MakeWorld) -> None:
     made = world(ReadRates(35e9, 70e9, 90e9), 35e9 / 0.9, 0.7 / 0.9)  # as it is reckoned
     first = made.place(None)
@@ -221,6 +223,7 @@ def test_what_is_balanced_stays_and_is_remembered_as_it_is(world: MakeWorld) -> 
     assert made.placed == [None]
 
 
+@needs_pinned_ram
 def test_rates_that_have_become_wrong_are_renewed(world: MakeWorld) -> None:
     made = world(TRUE, 35e9, 0.6)
     first = made.place(ReadRates(100e9, 40e9, 75e9))
@@ -231,6 +234,7 @@ def test_rates_that_have_become_wrong_are_renewed(world: MakeWorld) -> None:
     assert found.times.token_s < 0.96 * first.times.token_s
 
 
+@needs_pinned_ram
 def test_rates_that_are_known_are_not_asked_about_while_neither_side_waits_long(world: MakeWorld) -> None:
     made = world(TRUE, 35e9, 0.6)
     first = made.place(ReadRates(38e9, 60e9, 75e9))
@@ -271,6 +275,7 @@ def test_a_placement_that_is_slower_than_reckoned_is_taken_back(world: MakeWorld
     assert made.times() == first.times
 
 
+@needs_pinned_ram
 @pytest.mark.parametrize(("slower", "stays"), [(1.15, True), (1.3, False)])
 def test_sides_that_have_come_closer_make_up_for_a_slow_second(slower: float, stays: bool, world: MakeWorld) -> None:
     made = world(TRUE, 120e9, 0.7)
@@ -300,6 +305,7 @@ def test_a_placement_that_cannot_be_timed_is_not_remembered(world: MakeWorld) ->
 # ------------------------------------------------------------------ which models
 
 
+@needs_pinned_ram
 def test_models_of_which_no_side_could_take_neurons_from_the_other(world: MakeWorld) -> None:
     made = world(TRUE, 39e9, 0.65)
     made.place(None)

@@ -15,6 +15,7 @@ from samples.experts_gguf import make_tiny_mixtral
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.recurrent_model import make_recurrent_model
 from samples.tiny_model import make_tiny_model
+from support.systems import ON_WINDOWS
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
@@ -130,7 +131,7 @@ def test_on_this_machine(capsys: pytest.CaptureFixture[str], own_folders: Path) 
     """Its memory is measured once; what was measured is the same machine afterwards."""
     values = solved(capsys, "starter-chat", "--device", "cpu", "--threads", "1")
     assert (values["hot_neurons"], values["vram_bytes"], values["gap"]) == (0, 0, 0)
-    assert (own_folders / "cache" / "Hearth" / "measured-hardware.json").is_file()
+    assert len(list(own_folders.rglob("measured-hardware.json"))) == 1
     assert solved(capsys, "starter-chat", "--device", "cpu", "--threads", "1")["reused"]
 
 
@@ -199,7 +200,8 @@ def test_room_for_several_sequences_is_counted_and_not_kept(tmp_path: Path) -> N
     scratch = of_four.fixed_vram - memory_plan.context_bytes(of_four.gpu)
     assert scratch > memory_plan.batch_bytes(of_four.model, 4) > 32 << 20
     assert of_four.fixed_vram > of_one.fixed_vram
-    assert of_four.pinned_bytes == of_one.pinned_bytes > 0
+    assert of_four.pinned_bytes == of_one.pinned_bytes
+    assert (of_one.pinned_bytes > 0) != ON_WINDOWS
 
 
 # ------------------------------------------------------------------ solved again

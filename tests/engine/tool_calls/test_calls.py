@@ -22,9 +22,10 @@ from engine.formats.gguf import open_gguf
 from engine.session.constraint import Constraint
 from engine.session.grammar import ToolGrammar, Vocabulary
 from engine.session.loaded_model import LoadedModel
+from engine.session.thought_limit import limit_thought
 from engine.text import vocabulary as text_vocabulary
-from engine.text.text_stream import KIMI_MARKS
-from engine.text.thoughts import ReplySplitter
+from engine.text.text_stream import APRIEL, KIMI_MARKS, SOLAR, SOLAR_ENDS
+from engine.text.thoughts import ReplySplitter, split
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.arguments import read_value
 from engine.tool_calls.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
@@ -91,7 +92,7 @@ def test_a_call_that_is_cut_off_is_not_shown_as_text(call_format: CallFormat) ->
     text = call_format.write(CALLS[:1])
     for end in range(len(call_format.mark), len(text)):
         reader = CallReader(call_format, TOOLS)
-        parts = [*reader.append(text[:end]), *reader.finish()]
+        parts = [*reader.append(text[:end]), *reader.finish(is_cut=True)]
         assert not [part for part in parts if isinstance(part, TextPart)]
     reader = CallReader(call_format, TOOLS)
     almost = call_format.mark[:-1] + "§"
@@ -451,6 +452,93 @@ def test_kimi_k3_shows_neither_the_tags_of_the_answer_nor_calls(
     assert read(CallReader(KIMI, TOOLS), [*answer]) == (text, [(call.name, call.arguments) for call in calls])
 
 
+@pytest.mark.parametrize(
+    ("begun", "prompt"),
+    [
+        ("<|open|>think<|sep|>Hm", "Hi<|open|>think<|sep|>Hm"),
+        ("<|open|>think<|sep|>Hm.<|close|>think<|sep|>\n\n", "Hi<|open|>think<|sep|>Hm.<|close|>think<|sep|>"),
+        ("<|open|>think<|sep|>Hm.<|close|>think<|sep|>So <|sep|>",
+         "Hi<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>So <|sep|>"),
+        ("So", "Hi<|open|>response<|sep|>So"),
+    ],
+)  # fmt: skip
+def test_an_answer_of_kimi_k3_is_continued_where_it_ends(begun: str, prompt: str) -> None:
+    opened = "<|open|>{{ 'think' if thinking is not defined or thinking else 'response' }}<|sep|>"
+    tokenizer = speaker(*KIMI_MARKS, template=f"{{{{ messages[0].content }}}}{opened}").tokenizer
+    ids = tokenizer.encode_continued([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": begun}])
+    assert tokenizer.decode(ids, skip_special=False) == prompt
+    n_marks = prompt.removesuffix("So <|sep|>").count("<|")
+    assert sum(tokenizer.is_special(i) for i in ids) == n_marks, "those of the answer are text"
+
+
+SPELT = {
+    # the marks, the end of the prompt, a reply, what is shown of it, and its thought and answer
+    "solar": (
+        (*SOLAR.marks, *SOLAR_ENDS), "<|begin|>assistant",
+        "<|think|>Hm <|e.<|end|><|begin|>assistant<|content|>So.<|end|>",
+        "<|think|>Hm <|e.<|end|><|begin|>assistantSo.", "Hm <|e.", "So.",
+    ),
+    "solar without a thought": (
+        (*SOLAR.marks, *SOLAR_ENDS), "<|think|><|end|><|begin|>assistant", "<|content|>So.<|end|>", "So.", "", "So.",
+    ),
+    "apriel": (
+        (), f"{APRIEL.opening}\n", f"Hm [BEGIN.\n{APRIEL.end}\nSo.\n[END FINAL RESPONSE]",
+        "<think>\nHm [BEGIN.\n</think>\nSo.\n", "\nHm [BEGIN.\n", "So.\n",
+    ),
+    "apriel, which opens its thought": (
+        (), "", f"{APRIEL.opening} Hm{APRIEL.end}So.", "<think> Hm</think>So.", " Hm", "So.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELT)
+def test_thoughts_in_other_spellings(name: str) -> None:
+    marks, opened, reply, shown, thought, answer = SPELT[name]
+    template = f"{{{{ messages[0].content }}}}{opened}{{# {APRIEL.end if not marks else ''} #}}"
+    tokenizer = speaker(*marks, template=template).tokenizer
+    asked = [{"role": "user", "content": "Hi"}]
+    prompt, stream, splitter = tokenizer.encode_chat(asked), tokenizer.stream(), ReplySplitter()
+    ids = tokenizer.encode(reply, special=True)
+    special = {i: text for text, i in tokenizer.special_ids.items()}
+    ends = {special[i] for i in text_vocabulary.ends_of([i for i in special if special[i] == SOLAR.last], special)}
+    assert ends == set(SOLAR_ENDS if marks else ())
+    texts = [tokenizer.opened_thought(prompt), *map(stream.push, ids), stream.flush()]
+    assert "".join(texts) == shown
+    parts = [*map(splitter.append, texts), splitter.finish()]
+    assert ("".join(one for one, _ in parts), "".join(one for _, one in parts)) == (thought, answer)
+    whole = prompt + ids
+    for end in (shown.index("Hm") + 2 if thought else len(shown.rstrip()), len(shown.rstrip())):
+        begun = tokenizer.encode_continued([*asked, {"role": "assistant", "content": shown[:end]}])
+        assert begun == whole[: len(begun)]
+        assert len(begun) > len(prompt)
+
+
+@pytest.mark.parametrize("name", ["solar", "apriel"])
+def test_thoughts_in_other_spellings_are_limited(name: str) -> None:
+    marks, opened, reply, *_ = SPELT[name]
+    template = f"{{{{ messages[0].content }}}}{opened}{{# {APRIEL.end if not marks else ''} #}}"
+    tokenizer = speaker(*marks, template=template).tokenizer
+    prompt = tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    script = iter([*tokenizer.encode(reply.partition("Hm")[0], special=True), *tokenizer.encode("abc" * 20)])
+    sampler, stream = limit_thought(lambda logits, history: next(script), tokenizer, prompt, 5), tokenizer.stream()
+    text = tokenizer.opened_thought(prompt)
+    text += "".join(stream.push(sampler(np.zeros(1, np.float32), [])) for _ in range(50))
+    found = split(text)
+    assert found.thought in ("abcab", "abca")
+    assert "abcabc" in found.answer
+
+
+@pytest.mark.parametrize(("opening", "end"), [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_begun_thought_is_continued_with_its_special_tokens(opening: str, end: str, opened: bool) -> None:
+    template = "{{ messages[0].content }}" + (opening if opened else "")
+    tokenizer = speaker(opening, end, template=template).tokenizer
+    for begun, n_marks in ((f"{opening}Hm", 1), (f"{opening}Hm.{end}\n\nSo {end}", 2)):
+        ids = tokenizer.encode_continued([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": begun}])
+        assert tokenizer.decode(ids, skip_special=False) == f"Hi{begun}"
+        assert sum(tokenizer.is_special(i) for i in ids) == n_marks
+
+
 def test_functionary_names_a_recipient_in_each_answer() -> None:
     functionary = next(one for one in FORMATS if one.name == "functionary-3.2")
     speaks = speaker(template="{{ messages[0].content }}{# '>>>all\n' #}>>>")
@@ -458,7 +546,7 @@ def test_functionary_names_a_recipient_in_each_answer() -> None:
     said = [*asked, {"role": "assistant", "content": "So"}]
     prompts = [speaks.tokenizer.decode(encode(one, tools=tools)) for one in (asked, said) for tools in (None, [])]
     assert prompts == ["Hi>>>all\n", "Hi", "Hi>>>all\nSo", "Hi>>>all\nSo"]
-    for text in ("So:\n>>> 1 + 1\n>>>get it", "", "all"):
+    for text in ("So:\n>>> 1 + 1\n>>>get it", "", "all", "So >>>", ">>>now"):
         for calls in ([], CALLS):
             written = f">>>all\n{text}{functionary.write(calls)}"
             assert speaks.answer(functionary, use(), written) == (written, True)

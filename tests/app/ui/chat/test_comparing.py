@@ -162,11 +162,9 @@ def test_without_a_draft_the_last_question_is_answered_and_narrow_pages_stack(ar
     compared(person, "", "fake-as-Bamboo", "fake-missing")
     columns = columns_of(person)
     assert [column.title.words for column in columns] == ["Fake", "Bamboo", "Gone"]
-    QTest.qWait(50)
-    assert len({column.y() for column in columns}) == 1
+    person.wait(lambda: len({column.y() for column in columns}) == 1)
     person.window.resize(720, 700)
-    QTest.qWait(50)
-    assert len({column.x() for column in columns}) == 1
+    person.wait(lambda: len({column.x() for column in columns}) == 1)
     QTest.keyClick(columns[0].parentWidget(), Qt.Key.Key_Escape)
     assert not person.page.transcript.isHidden()
 

@@ -242,8 +242,7 @@ def test_no_gpu_is_said_and_two_have_a_row_each(qtbot: QtBot) -> None:
     assert len(two.page.graphs) == 6
     assert two.page.graphs[0].y() == two.page.graphs[3].y() < two.page.graphs[4].y()
     two.page.resize(620, 700)
-    QTest.qWait(50)
-    assert two.page.graphs[0].y() < two.page.graphs[2].y()
+    qtbot.waitUntil(lambda: two.page.graphs[0].y() < two.page.graphs[2].y())
 
 
 def test_from_the_row_to_the_engine_and_back(arrive: Arrive, qtbot: QtBot) -> None:

@@ -321,7 +321,7 @@ def test_before_the_list_is_known_it_is_asked_for(scene: MakeScene, qtbot: QtBot
     assert s.chat.names[OWN[0].id] == "Bamboo DPO 7B"
 
 
-def test_rows_that_change_leave_the_marked_one_marked(scene: MakeScene) -> None:
+def test_rows_that_change_leave_the_marked_one_marked(scene: MakeScene, qtbot: QtBot) -> None:
     s = scene(OWN)
     s.parts.open_menu()
     press(Qt.Key.Key_Down)
@@ -329,8 +329,7 @@ def test_rows_that_change_leave_the_marked_one_marked(scene: MakeScene) -> None:
     assert isinstance(marked, ModelRow)
     s.library.models.insert(0, installed("Another", id="local/another"))
     s.models.refresh()
-    QTest.qWait(150)
-    assert len(shown(s.menu)) == 6
+    qtbot.waitUntil(lambda: len(shown(s.menu)) == 6)
     after = s.menu.view.marked
     assert isinstance(after, ModelRow)
     assert after.id == marked.id

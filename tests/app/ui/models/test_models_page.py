@@ -135,11 +135,10 @@ def test_cards_stand_still_while_figures_change(enter: Enter) -> None:
     assert room.shown() == before
     room.library.tick()
     room.library.tick()
-    QTest.qWait(80)
     card = room.card("turbosparse-mistral-7b")
-    assert card.activity is not None
-    assert "38" in card.activity.left
-    assert room.window.sidebar.panel.models.figure == "5%"
+    room.wait(lambda: card.activity is not None and "38" in card.activity.left)
+    room.wait(lambda: room.window.sidebar.panel.models.figure == "5%")
+    assert room.shown() == before
 
 
 # ------------------------------------------------------------------ what a card asks for
@@ -166,10 +165,8 @@ def test_chat_loads_the_model_and_leads_to_the_chat(enter: Enter) -> None:
     assert room.chat.did == ["use SparseLLM/p"]
     assert room.window.pages.currentWidget() is room.window.page
     room.window.show_models()
-    QTest.qWait(80)
     room.chat.show(Phase.LOADING, done=42, total=100)
-    QTest.qWait(80)
-    assert "Loading, 42%" in room.card("prosparse-13b").accessibleName()
+    room.wait(lambda: "Loading, 42%" in room.card("prosparse-13b").accessibleName())
     room.press("prosparse-13b", "cancel-load")
     assert room.chat.did[-1] == "cancel"
 

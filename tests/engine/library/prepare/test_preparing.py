@@ -266,7 +266,7 @@ def test_a_bundle_that_is_damaged_later_is_made_anew(shelf: OneModel, cpu: Engin
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 9}', '{"schema_version": 1, "model": 3}'])
 def test_a_damaged_state_counts_as_none(shelf: OneModel, cpu: EngineConfig, own_folders: Path, text: str) -> None:
     keep_state(PrepareState(ID, stage="train"))
-    (file,) = (own_folders / "data" / "Hearth" / "preparing").glob("*.json")
+    (file,) = own_folders.glob("*/Hearth/preparing/*.json")
     file.write_text(text)
     assert read_state(ID) is None
     assert not preparing.plan(shelf, ID, cpu, RARELY).interrupted
