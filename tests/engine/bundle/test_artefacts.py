@@ -269,8 +269,8 @@ def test_what_was_made_for_another_activation_is_refused(path: Path, tmp_path: P
         (lambda folder: _flip(folder / "predictor.safetensors"), "predictor.json"),
         (lambda folder: (folder / "predictor.json").write_text("{"), "JSON|has 1 bytes"),
         (
-            lambda folder: (folder / "predictor.json").write_text('{"schema_version": 3}'),
-            "version 3|has 21 bytes",
+            lambda folder: (folder / "predictor.json").write_text('{"schema_version": 4}'),
+            "version 4|has 21 bytes",
         ),
     ],
 )
