@@ -160,8 +160,8 @@ class KVCache:
             return [Piece(slice(0, n_tokens), 0, start)]
         found, first = self._windows.pieces(self._run_first, self.local_capacity, start, n_tokens)
         assert len(found) == 1 or not self._shares, "the run is as long as `most_positions_per_run` at most"
-        if first > self._run_first:
-            self._copy_turn(first)
+        if first > self._run_first:  # if the run is dropped, nothing that it moves can be used
+            self._copy_turn(self.length + kv_blocks.BLOCK)
         self._run_first = first
         return found
 
@@ -191,7 +191,7 @@ class KVCache:
         self.local_first = self._run_first = first
 
     def _copy_turn(self, first: int) -> None:
-        """Copy what the remembered length needs of the positions before `first`, which are about to be forgotten."""
+        """Copy what the remembered length needs of the positions before `first`, which are about to be lost."""
         turn = self._turn
         if turn is None:
             return
@@ -531,8 +531,7 @@ def turn_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]
     if windows is None or windows.capacity(positions) == positions:
         return [0] * config.n_layers
     of_windows = {i: spec for i, spec in _stored(config).items() if spec.local}
-    most = min(windows.most_kept, windows.first_read(positions))  # no more than is forgotten
-    return _by_layer(config, of_windows, most, codec, most)
+    return _by_layer(config, of_windows, windows.most_kept, codec, windows.most_kept)
 
 
 def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:

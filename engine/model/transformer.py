@@ -125,11 +125,12 @@ class Transformer:
 
     engine/model/graph.py describes what a layer does; this class computes the steps at once. first_chunk_tokens:
     size of a prompt's first prefill chunk, whose time sets the size of the next. least_chunk_tokens: of all chunks but
-    the last. largest_chunk_tokens: of all.
+    the last. largest_chunk_tokens: of all. first_chunk_is_fixed: whether first_chunk_tokens does not follow the times.
     """
 
     first_chunk_tokens = least_chunk_tokens = 32
     largest_chunk_tokens = 512
+    first_chunk_is_fixed = False
 
     def __init__(
         self,

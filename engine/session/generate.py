@@ -229,7 +229,7 @@ def prefill_steps(
             target_s = min(target_s, turns.chunk_s / model.config.n_layers)
         wanted = chunk * target_s / layer_s if layer_s > 0 else most
         chunk = min(max(model.least_chunk_tokens, round(wanted / step) * step), most // step * step)
-        if not is_limited and model.first_chunk_tokens < most:
+        if not model.first_chunk_is_fixed and (turns is None or turns.chunk_s is None):
             model.first_chunk_tokens = chunk
 
 

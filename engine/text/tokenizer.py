@@ -27,7 +27,7 @@ from engine.text.older_vocabularies import read_pair, read_sentencepiece
 from engine.text.text_stream import APRIEL, KIMI, KIMI_MARKS, SOLAR, SOLAR_ENDS, Spelling, TagStream
 from engine.text.text_stream import TextStream as TextStream
 from engine.text.thinking import Thinking, Way, thinking_of, with_words
-from engine.text.thoughts import MARK_TOKENS, ReplySplitter, mark_spans, opened_thought
+from engine.text.thoughts import MARK_TOKENS, ReplySplitter, end_of, mark_spans, opened_thought
 from engine.text.vocabulary import Vocabulary, guarded, read_files
 from engine.thinking_level import Level
 
@@ -288,8 +288,8 @@ class Tokenizer:
             prompt = self.encode_chat(messages[:-1], "on", tools)
         elif said.strip() and not reply.has_thought and self.opened_thought(prompt):
             prompt = self.encode_chat(messages[:-1], "off", tools)
-        if said.strip() and not reply.has_thought and self.opened_thought(prompt):
-            prompt += self.end_of_thought("</think>")
+        if said.strip() and not reply.has_thought and (opened := self.opened_thought(prompt)):
+            prompt += self.end_of_thought(end_of(opened).lower())
         if self._speaks_harmony:
             pieces = harmony.continued(said)
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]

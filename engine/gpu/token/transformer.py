@@ -72,6 +72,7 @@ class GpuTransformer(Transformer):
         if many is not None:
             most = max(_FIRST_CHUNK_TOKENS, _CHUNKS_PER_CALL * many.chunk_tokens)
             self.first_chunk_tokens = self.largest_chunk_tokens = most
+            self.first_chunk_is_fixed = True
 
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.

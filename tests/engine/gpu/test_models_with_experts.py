@@ -12,6 +12,7 @@ from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
 from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 
+from engine.bundle import artefacts
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
@@ -19,12 +20,16 @@ from engine.evaluation.bench_batch import run_batch
 from engine.gpu import loaded_part
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
+from engine.loading.modes import choose_mode
+from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.session.batch import open_batch
 from engine.session.chat_session import ChatSession
 from engine.session.generate import decode_batch, decode_one_token
 from engine.session.loaded_model import LoadedModel
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
+from native_kernels.backend import PackedMatrix
 
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 24})
 PROMPT = [1, 5, 9, 40, 7]
@@ -79,6 +84,26 @@ def test_the_text_is_the_same_wherever_experts_are(machine: FakeGpuMachine, tiny
         assert all(len(ids) % WIDTH == 0 for ids in placement.hot)
         assert model.device == "cuda"
         assert answer(model) == wanted
+        model.close()
+
+
+def test_where_predictions_are_asked_for_experts_are_computed_exactly(machine: FakeGpuMachine, tiny: Path) -> None:
+    opened = open_model(tiny)
+    rng, config = np.random.default_rng(1), opened.config
+    a, b = (
+        PackedMatrix.pack(rng.standard_normal(shape).astype(np.float32), "f32")
+        for shape in ((8, config.d_model), (config.n_placed_neurons, 8))
+    )
+    layers = (LayerPredictor(LowRank(a, b, read_share=0.5), input="normed"),) * config.n_layers
+    wanted = by_cpu(tiny)
+    artefacts.save_predictor(opened, Predictor(layers))
+    budget = machine.budget_for_experts(tiny, 3.5)
+    for mode in ("sparse", "auto"):
+        model = machine.load(tiny, vram_budget_gib=budget, mode=mode)
+        assert (model.device, model.mode) == ("cuda", "exact")
+        assert (model.mode_reason == choose_mode(opened, "exact")[1]) == (mode == "sparse")
+        session = ChatSession(model, "sparse")
+        assert [one.token_id for one in session.generate(PROMPT, GREEDY) if one.token_id is not None] == wanted
         model.close()
 
 

@@ -69,6 +69,24 @@ def test_the_prompt_cache_can_store_the_window_before_any_end(tmp_path: Path, wi
     cache.truncate(cache.length - REWIND)
 
 
+def test_a_run_that_is_dropped_leaves_the_turn(tmp_path: Path) -> None:
+    config = open_model(make_tiny_gguf(tmp_path / "tiny.gguf")).config
+    for window in (128, 1024, 4096):
+        for n in (512, 1024, 2048):
+            windowed = replace(config, windows=(window, *[0] * (config.n_layers - 1)))
+            cache = KVCache(windowed, 20_000)
+            while cache.length < 10_000:
+                cache.make_room(500)
+                cache.pieces(cache.length, 500)
+                cache.advance(500)
+            cache.remember()
+            cache.make_room(6000)
+            cache.pieces(cache.length, n)
+            cache.drop_run()
+            assert cache.length == 10_000
+            assert cache.n_bytes <= KVCache.bytes_for(windowed, 20_000)
+
+
 @pytest.mark.parametrize("codec", KV_CODECS)
 def test_a_cache_that_was_cut_back_is_as_one_that_never_held_more(model: Transformer, codec: KvCodec) -> None:
     fresh, reused = (KVCache(model.config, 70, codec) for _ in range(2))

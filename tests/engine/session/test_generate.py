@@ -44,7 +44,7 @@ class FakeModel:
         self.chunks: list[int] = []
         self.decoder = None
         self.first_chunk_tokens = self.least_chunk_tokens = 32
-        self.largest_chunk_tokens = 512
+        self.largest_chunk_tokens, self.first_chunk_is_fixed = 512, False
         self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(
@@ -168,6 +168,16 @@ def test_the_next_prompt_begins_with_the_size_of_chunks_chosen_last() -> None:
     limited = Savings(turns=Turns(chunk_s=1.0))
     list(generate(model, FakeCache(700), [1] * 600, greedy, Letters(), StopRules(max_tokens=1), savings=limited))  # type: ignore[arg-type]
     assert model.chunks[9] == 32
+
+
+def test_a_prompt_begins_with_smaller_chunks_after_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_fixed in (False, True):
+        model = FakeModel()
+        model.first_chunk_tokens, model.first_chunk_is_fixed = 512, is_fixed
+        now = itertools.count()
+        monkeypatch.setattr(main_path.time, "perf_counter", lambda now=now: float(next(now)))
+        prefill(model, [1] * 600, FakeCache())  # type: ignore[arg-type]
+        assert (model.chunks[0], model.first_chunk_tokens) == (512, 512 if is_fixed else 32)
 
 
 class Border(FakeModel):

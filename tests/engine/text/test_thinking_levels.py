@@ -180,3 +180,14 @@ def test_a_continued_answer_stays_on_its_side_of_the_thought(
             assert prompt.endswith(said.removeprefix("<think>\n"))
             assert (prompt.rfind("<think>") > prompt.rfind("</think>")) == thinks, (level, prompt)
             assert prompt.count("<think>") <= 1
+
+
+def test_a_continued_answer_ends_the_thought_with_the_mark_of_its_kind(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no level is known, as of a template that is slow, and the template opens a thought."""
+    tokenizer = with_template(starter.tokenizer, CHAT + "<seed:think>\n", monkeypatch)
+    monkeypatch.setattr(tokenizer, "thinking", Thinking({}))
+    chat = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello the"}]
+    prompt = tokenizer.decode(tokenizer.encode_continued(chat), skip_special=False)
+    assert prompt.endswith("<seed:think>\n</seed:think>\n\nHello the")
