@@ -488,6 +488,13 @@ SPELT = {
     "apriel, which opens its thought": (
         (), "", f"{APRIEL.opening} Hm{APRIEL.end}So.", "<think> Hm</think>So.", " Hm", "So.",
     ),
+    "apriel, which names its marks": (
+        (), "", f"{APRIEL.opening} Hm{APRIEL.end}{APRIEL.opening} {APRIEL.end}",
+        f"<think> Hm</think>{APRIEL.opening} {APRIEL.end}", " Hm", f"{APRIEL.opening} {APRIEL.end}",
+    ),
+    "apriel without a thought": (
+        (), "", f"So. {APRIEL.opening} 1", f"So. {APRIEL.opening} 1", "", f"So. {APRIEL.opening} 1",
+    ),
 }  # fmt: skip
 
 
