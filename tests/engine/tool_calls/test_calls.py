@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.arguments import read_value
 from engine.tool_calls.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
 from engine.tool_calls.call_reader import ArgumentsPart, CallPart, CallReader, Part, TextPart
+from engine.tool_calls.marked_arguments import with_commas
 from engine.tool_calls.tool import Choice, Tool, ToolUse
 
 WEATHER = Tool("get_weather", "The weather.", {
@@ -357,6 +359,31 @@ def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
         with suppress(InvalidRequestError):
             plain.answer(call_format, use("required", tools=(Tool("a", "", one),)), "", most=20)
         assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("n_entries", range(8))
+def test_lists_with_commas_leave_out_only_what_may_be_left_out(n_entries: int) -> None:
+    for needed in itertools.product((False, True), repeat=n_entries):
+        entries = [(f'"{i}"', is_needed) for i, is_needed in enumerate(needed)]
+        rules = dict(rule.split(": ", 1) for rule in with_commas("r", entries, ","))
+        pattern = rules["r"].replace('"', "")
+        while names := re.findall(r"r_\w+", pattern):
+            for name in names:
+                pattern = re.sub(rf"{name}\b", f"({rules[name]})".replace('"', ""), pattern)
+        for chosen in itertools.product((False, True), repeat=n_entries):
+            text = ",".join(str(i) for i in range(n_entries) if chosen[i])
+            allowed = all(a <= b for a, b in zip(needed, chosen, strict=True))
+            assert bool(re.fullmatch(pattern.replace(" ", ""), text)) == allowed
+
+
+def test_rules_for_many_entries_are_not_nested_deeply() -> None:
+    rules = dict(rule.split(": ", 1) for rule in with_commas("r", [('"a"', False)] * 900, ","))
+
+    @cache
+    def depth(name: str) -> int:
+        return 1 + max((depth(one) for one in re.findall(r"r_\w+", rules[name])), default=0)
+
+    assert depth("r") < 16
 
 
 @pytest.mark.parametrize("call_format", PLAIN, ids=lambda one: one.name)
