@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -359,6 +360,19 @@ def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
         with suppress(InvalidRequestError):
             plain.answer(call_format, use("required", tools=(Tool("a", "", one),)), "", most=20)
         assert time.process_time() - began < 20
+
+
+def test_a_long_chain_of_references_overflows_no_stack(plain: Speaker) -> None:
+    chain = {f"n{i}": {"type": "array", "items": {"$ref": f"#/$defs/n{i + 1}"}} for i in range(1000)}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n0"}}, "required": ["a"],
+              "$defs": {**chain, "n1000": {"type": "null"}}}  # fmt: skip
+    of_use, made = use("required", tools=(Tool("a", "", schema),)), list[str]()
+    before = threading.stack_size(1 << 20)  # as small as a thread's may be on Windows
+    thread = threading.Thread(target=lambda: made.append(plain.answer(HERMES, of_use, "", most=20)[0]))
+    thread.start()
+    threading.stack_size(before)
+    thread.join()
+    assert "arguments" in made[0]
 
 
 @pytest.mark.parametrize("n_entries", range(8))
