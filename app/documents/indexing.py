@@ -272,8 +272,9 @@ class Indexer:
             self._index.put(file, passages)
         known = self._index.file(path)
         with self._there:
-            if path not in self._work.changed:
-                self._work.waiting.pop(path, None)
+            self._work.waiting.pop(path, None)
+            if path in self._work.changed:  # last: a log that always grows holds up no other file
+                self._work.waiting[path] = None
             if known is None:
                 self._files.pop(path, None)
             else:
@@ -329,7 +330,8 @@ class Indexer:
             first = [path for path in paths if _is_document(path, work.folders) and os.path.isfile(path)]
             others = [path for path in paths if path in self._files or os.path.isdir(path)]
             work.scans = work.scans or any(path not in first for path in others)
-            work.waiting = dict.fromkeys([*first, *work.waiting])
+            new = [path for path in first if path not in work.changed or path not in work.waiting]
+            work.waiting = dict.fromkeys([*new, *work.waiting])
             work.changed.update(first)
             self._there.notify_all()
 

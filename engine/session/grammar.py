@@ -7,7 +7,8 @@ constrained. The size and depth of a constraint and its work for each token are 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ _EXCLUDED = np.float32(-1e30)  # finite, because samplers reject infinite logits
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _MOST = np.where(_BITS, np.float32(np.inf), _EXCLUDED)  # [256, 8]: of the eight tokens of each byte of a mask
 _BEFORE = "\n"
+_STACK_BYTES, _STACK_LOCK = 64 << 20, threading.Lock()
 _MOST_BLANK = 2  # white-space tokens allowed between a thought and the answer
 
 
@@ -95,7 +97,7 @@ class Grammar:
             raise InvalidRequestError(
                 f"The {self._name} cannot be used: it contains half of a surrogate pair."
             ) from None
-        self._first = llguidance.LLMatcher(self._vocabulary.made, compiled, log_level=0)
+        self._first = _with_large_stack(lambda: llguidance.LLMatcher(self._vocabulary.made, compiled, log_level=0))
         self._raise_error(self._first)
 
     def constrain(self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int]) -> Sampler:
@@ -160,6 +162,22 @@ class ToolGrammar(Grammar):
         self.covers_thoughts = call_format is HARMONY
         answer = None if constraint is None else constraint.part
         self._compile(CallGrammar(call_format, use, tokenizer.special_ids, STYLE, answer).text)
+
+
+def _with_large_stack(make: Callable[[], LLMatcher]) -> LLMatcher:
+    """Call a function in a thread with a stack of 64 MB.
+
+    llguidance follows references of schemas recursively: a chain of 300 overflows a stack of 2 MB and ends the process.
+    """
+    with _STACK_LOCK:
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            pool = ThreadPoolExecutor(1, "grammar")
+            made = pool.submit(make)
+        finally:
+            threading.stack_size(before)
+    with pool:
+        return made.result()
 
 
 class _Constrained:

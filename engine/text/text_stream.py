@@ -80,18 +80,26 @@ APRIEL = Spelling("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", drop
 
 
 class TagStream(TextStream):
-    """A TextStream of replies in a spelling. bytes_of: the tokens of Spelling.marks have their texts."""
+    """A TextStream of replies in a spelling. bytes_of: the tokens of Spelling.marks have their texts.
+
+    The opening counts at the beginning of a reply, and the first end alone: later ones are plain text.
+    """
 
     _held = ""  # text that may be the beginning of a tag
 
     def __init__(self, bytes_of: Callable[[int], bytes], strip_first_space: bool, spelling: Spelling) -> None:
         super().__init__(bytes_of, strip_first_space)
-        self._tags, self._last = spelling.tags, spelling.last
+        self._tags, self._opening, self._last = spelling.tags, spelling.opening, spelling.last
 
     def _decode(self, data: bytes, final: bool) -> str:
         text = self._held + super()._decode(data, final)
-        for tag, shown in self._tags.items():
-            text = text.replace(tag, shown)
+        begun, opening = text.lstrip(), self._opening
+        if begun and not begun.startswith(opening) and not opening.startswith(begun):
+            self._tags.pop(opening, None)
+        for tag, shown in [*self._tags.items()]:
+            if shown and tag in text:
+                del self._tags[tag]
+            text = text.replace(tag, shown, 1 if shown else -1)
         if final:
             self._held = ""
             return text.removesuffix(self._last)

@@ -83,19 +83,40 @@ class _Reader:
 
 def with_commas(name: str, entries: Sequence[tuple[str, bool]], comma: str) -> list[str]:
     """Return the rules for a list with commas between the entries that are there: their grammar, and whether they must
-    be there. The first rule has the name.
+    be there. The first rule has the name. The others form a tree, because llguidance follows rules recursively: a chain
+    for 450 entries overflows a stack of 1 MB.
     """
+    n_entries, size = len(entries), 1 << max(len(entries) - 1, 0).bit_length()  # leaves of the tree, whose root is 1
+
+    def has_any(node: int) -> bool:
+        while node < size:
+            node <<= 1
+        return node - size < n_entries
+
+    def rest(node: int) -> str:
+        """Return the rules for the entries from a leaf on."""
+        nodes, end = list[int](), 2 * size
+        while node < end:
+            if node % 2:
+                nodes.append(node)
+                node += 1
+            node, end = node // 2, end // 2
+        return " ".join(f"{name}_rest_{one}" for one in nodes if has_any(one))
+
     found, openings = list[str](), list[str]()
     for i, (entry, is_needed) in enumerate(entries):
         found.append(f"{name}_{i}: {entry}")
-        found.append(f'{name}_rest_{i}: ("{comma}" {name}_{i}){"" if is_needed else "?"} {name}_rest_{i + 1}')
+        found.append(f'{name}_rest_{size + i}: ("{comma}" {name}_{i}){"" if is_needed else "?"}')
+    for node in filter(has_any, range(1, size)):
+        inner = filter(has_any, (2 * node, 2 * node + 1))
+        found.append(f"{name}_rest_{node}: " + " ".join(f"{name}_rest_{one}" for one in inner))
     for i, (_, is_needed) in enumerate(entries):
-        openings.append(f"{name}_{i} {name}_rest_{i + 1}")
+        openings.append(f"{name}_{i} {rest(size + i + 1)}")
         if is_needed:
             break
     else:
         openings.append('""')
-    return [f"{name}: {' | '.join(openings)}", *found, f'{name}_rest_{len(entries)}: ""']
+    return [f"{name}: {' | '.join(openings)}", *found]
 
 
 class MarkedGrammar:

@@ -4,7 +4,7 @@
     python tests/benchmarks/document_search.py --questions [--model qwen3-embedding-0.6b] [--record]
 
 With --questions, the folder and the questions are those of tests/data; each question has one right document, and counts
-as answered if that is among the first five, or the first. The search is not tuned to the questions of `held_out`.
+as answered if that is among the first five, or the first. Those of `held_out` were looked at to compare variants.
 --model: also by vectors of this installed model.
 Prints a JSON object. The time to index includes starting the process that reads files.
 """

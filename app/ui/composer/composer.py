@@ -319,6 +319,9 @@ class Composer(QFrame):
 
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status: Send or Stop, the model's name or state, and the buttons to load."""
+        stops = status.phase is Phase.STOPPING and self._status.phase is not Phase.STOPPING
+        if stops or (status.leaves and (status.server, status.host) != (self._status.server, self._status.host)):
+            self._stay()
         if status.server != self._status.server or status.host != self._status.host:
             self._show_destination(status)
         elif status.is_base != self._status.is_base:

@@ -126,6 +126,25 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     assert watched.texts() == {path.name: "changed paper"}
 
 
+def test_a_file_that_always_changes_holds_up_no_other(
+    watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, path, read = watched.indexer._reader.read, folder / "a.txt", list[str]()
+
+    def grow(one: Path, *of: Any) -> Any:
+        read.append(one.name)
+        if one == path and len(read) < 6:
+            watched.indexer._have_changed({str(path)})
+        return reads(one, *of)
+
+    os.utime(folder / "deep" / "deeper" / "b.md", (0, 0))  # the newest is read first
+    monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)
+    monkeypatch.setattr(watched.indexer._reader, "read", grow)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    assert read[:3] == ["a.txt", "b.md", "a.txt"]
+
+
 def test_what_changed_between_two_starts_is_read_again(tmp_path: Path, folder: Path) -> None:
     first = Watched(tmp_path / "documents.db")
     first.indexer.set_folders([str(folder)])

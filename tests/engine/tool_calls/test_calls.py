@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,6 +32,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.arguments import read_value
 from engine.tool_calls.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
 from engine.tool_calls.call_reader import ArgumentsPart, CallPart, CallReader, Part, TextPart
+from engine.tool_calls.marked_arguments import with_commas
 from engine.tool_calls.tool import Choice, Tool, ToolUse
 
 WEATHER = Tool("get_weather", "The weather.", {
@@ -359,6 +362,44 @@ def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
         assert time.process_time() - began < 20
 
 
+def test_a_long_chain_of_references_overflows_no_stack(plain: Speaker) -> None:
+    chain = {f"n{i}": {"type": "array", "items": {"$ref": f"#/$defs/n{i + 1}"}} for i in range(1000)}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n0"}}, "required": ["a"],
+              "$defs": {**chain, "n1000": {"type": "null"}}}  # fmt: skip
+    of_use, made = use("required", tools=(Tool("a", "", schema),)), list[str]()
+    before = threading.stack_size(1 << 20)  # as small as a thread's may be on Windows
+    thread = threading.Thread(target=lambda: made.append(plain.answer(HERMES, of_use, "", most=20)[0]))
+    thread.start()
+    threading.stack_size(before)
+    thread.join()
+    assert "arguments" in made[0]
+
+
+@pytest.mark.parametrize("n_entries", range(8))
+def test_lists_with_commas_leave_out_only_what_may_be_left_out(n_entries: int) -> None:
+    for needed in itertools.product((False, True), repeat=n_entries):
+        entries = [(f'"{i}"', is_needed) for i, is_needed in enumerate(needed)]
+        rules = dict(rule.split(": ", 1) for rule in with_commas("r", entries, ","))
+        pattern = rules["r"].replace('"', "")
+        while names := re.findall(r"r_\w+", pattern):
+            for name in names:
+                pattern = re.sub(rf"{name}\b", f"({rules[name]})".replace('"', ""), pattern)
+        for chosen in itertools.product((False, True), repeat=n_entries):
+            text = ",".join(str(i) for i in range(n_entries) if chosen[i])
+            allowed = all(a <= b for a, b in zip(needed, chosen, strict=True))
+            assert bool(re.fullmatch(pattern.replace(" ", ""), text)) == allowed
+
+
+def test_rules_for_many_entries_are_not_nested_deeply() -> None:
+    rules = dict(rule.split(": ", 1) for rule in with_commas("r", [('"a"', False)] * 900, ","))
+
+    @cache
+    def depth(name: str) -> int:
+        return 1 + max((depth(one) for one in re.findall(r"r_\w+", rules[name])), default=0)
+
+    assert depth("r") < 16
+
+
 @pytest.mark.parametrize("call_format", PLAIN, ids=lambda one: one.name)
 def test_without_a_choice_there_is_no_call(plain: Speaker, call_format: CallFormat) -> None:
     for speaks in (plain, own(call_format)):
@@ -487,6 +528,13 @@ SPELT = {
     ),
     "apriel, which opens its thought": (
         (), "", f"{APRIEL.opening} Hm{APRIEL.end}So.", "<think> Hm</think>So.", " Hm", "So.",
+    ),
+    "apriel, which names its marks": (
+        (), "", f"{APRIEL.opening} Hm{APRIEL.end}{APRIEL.opening} {APRIEL.end}",
+        f"<think> Hm</think>{APRIEL.opening} {APRIEL.end}", " Hm", f"{APRIEL.opening} {APRIEL.end}",
+    ),
+    "apriel without a thought": (
+        (), "", f"So. {APRIEL.opening} 1", f"So. {APRIEL.opening} 1", "", f"So. {APRIEL.opening} 1",
     ),
 }  # fmt: skip
 

@@ -400,7 +400,7 @@ def test_attached_texts_are_sent_with_the_words_once_they_are_counted(composer: 
     assert (composer.draft.items, composer.text(), composer.attached.isHidden()) == ([], "", True)
 
 
-@pytest.mark.parametrize("meanwhile", ["type", "remove", "refuse"])
+@pytest.mark.parametrize("meanwhile", ["type", "remove", "refuse", "server"])
 def test_enter_before_the_texts_are_counted_is_forgotten_if_the_message_changes(
     composer: Composer, qtbot: QtBot, meanwhile: str
 ) -> None:
@@ -413,6 +413,8 @@ def test_enter_before_the_texts_are_counted_is_forgotten_if_the_message_changes(
         qtbot.keyClicks(composer.field, " Say")
     elif meanwhile == "remove":
         composer.attached.removed.emit(composer.draft.items[0].id)
+    elif meanwhile == "server":  # nothing leaves the PC unless the user sends it there
+        composer.set_status(replace(READY, server="A server", host="far.example"))
     else:
         composer.draft.refused.emit("It is a picture.", "")
     measured(composer)
@@ -432,6 +434,22 @@ def test_enter_during_an_answer_queues_the_message_once_its_file_is_read(
     qtbot.keyClicks(composer.field, "Read")
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: out == ["Read a.txt"])
+
+
+def test_a_message_stays_if_the_answer_is_stopped_while_its_file_is_read(
+    composer: Composer, qtbot: QtBot, tmp_path: Path
+) -> None:
+    out: list[str] = []
+    composer.queued.connect(lambda text, given: out.append(text))
+    (tmp_path / "a.txt").write_text("hello")
+    composer.set_status(replace(READY, phase=Phase.WRITING))
+    composer.attach([tmp_path / "a.txt"])
+    qtbot.keyClicks(composer.field, "Read")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    composer.set_status(replace(READY, phase=Phase.STOPPING))
+    qtbot.waitUntil(lambda: not composer.draft.is_reading)
+    qtbot.wait(1)
+    assert (out, composer.text()) == ([], "Read")
 
 
 def test_an_attachment_goes_alone_too_and_can_be_taken_off(composer: Composer, qtbot: QtBot) -> None:
