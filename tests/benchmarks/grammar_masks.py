@@ -30,7 +30,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
 MODEL_S = 0.005
-N_ANSWERS, N_ROUNDS, N_DECODE_ROUNDS = 4, 12, 4
+N_ANSWERS, N_ROUNDS, N_DECODE_ROUNDS = 4, 12, 9
 WIDTH, N_LAYERS = 256, 4
 SCHEMA = {
     "type": "object",
