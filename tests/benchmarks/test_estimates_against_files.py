@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from make_model import Recipe, make_model
 from model_shapes import Shape
+from support.systems import needs_pinned_ram
 
 from engine.bundle import artefacts
 from engine.config import EngineConfig
@@ -140,6 +141,7 @@ def beside_records(name: str) -> Iterator[tuple[dict[str, Any], SolvedEstimate]]
         yield row, solve_estimate(shape, codec, "powerinfer-gguf", sparsity, known_machine(profile), budget, 512)
 
 
+@needs_pinned_ram
 @pytest.mark.parametrize("name", MEASURED)
 def test_vram_and_rate_are_about_what_was_measured_on_a_gpu(name: str) -> None:
     """Rates from afar: that machine's RAM is read at another speed from minute to minute, and the curve of all models
@@ -151,6 +153,7 @@ def test_vram_and_rate_are_about_what_was_measured_on_a_gpu(name: str) -> None:
         assert 0.7 < found.estimate.predicted_tok_s / row["decode_tok_s"] < 1.7
 
 
+@needs_pinned_ram
 def test_the_pages_say_how_far_the_estimates_are_off() -> None:
     runs = [run for name in MEASURED for run in beside_records(name)]
     docs = Path(__file__).parents[2] / "docs"
