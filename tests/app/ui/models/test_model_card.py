@@ -25,7 +25,7 @@ from app.ui.models.model_card import ModelCard, activity_of, main_actions
 from app.ui.widgets.card_frame import CardGrid, elided
 from app.units import NARROW
 from engine.errors import DiskSpaceError
-from engine.library.owned.disk_space import full_disk
+from engine.library.owned.disk_space import SPARE_BYTES, check_free_space, full_disk
 from engine.library.owned.states import NOT_PREPARED
 from engine.library.records import Download
 
@@ -96,11 +96,13 @@ def test_the_sentence_of_a_model_to_prepare_is_not_cut(qtbot: QtBot) -> None:
 
 
 @pytest.mark.parametrize("width", [300, 420])
-def test_a_download_without_disk_space_says_what_it_needs_and_what_to_do(make: Make, width: int) -> None:
-    needs = DiskSpaceError(
-        "25.0 GB are still to be fetched beside 1.2 GB of other downloads, and 2 GB must stay free; there are "
-        "1.5 GB free in /a_b/models.", "Free some space there and resume."
-    )  # fmt: skip
+def test_a_download_without_disk_space_says_what_it_needs_and_what_to_do(
+    make: Make, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.library.owned.disk_space.free_bytes", lambda folder: 1_500_000_000)
+    with pytest.raises(DiskSpaceError) as refused:
+        check_free_space(Path("/a_b/models"), 25 * 10**9, 1_200_000_000)
+    needs = refused.value
     for error in (needs, full_disk(Path("/a_b/models"))):
         get = fetch("paused", error="DiskSpaceError", message=error.message, hint=error.hint)
         card = make(row(get=get), width)
@@ -112,7 +114,7 @@ def test_a_download_without_disk_space_says_what_it_needs_and_what_to_do(make: M
         assert not card.toolTip(), "all of it is read on the card"
     assert stopped_why(replace(get, state="downloading")) == ""
     message = stopped_why(replace(get, message=needs.message))
-    assert all(figure in message.replace(NARROW, " ") for figure in ("25", "1.5 GB"))
+    assert all(figure in message.replace(NARROW, " ") for figure in ("25", f"{SPARE_BYTES / 1e9:.0f} GB", "1.5 GB"))
 
 
 @each
