@@ -250,9 +250,8 @@ class MessageField(QTextEdit):
         self._back += step
         self._show(self._history[-self._back] if self._back else self._draft)
         self._recalled = self.text()
-        if step > 0 and self._can_move(
-            QTextCursor.MoveOperation.Up
-        ):  # so that the next press goes on, even from a message of several lines
+        # so that the next press goes on, even from a message of several lines
+        if step > 0 and self._can_move(QTextCursor.MoveOperation.Up):
             self.moveCursor(QTextCursor.MoveOperation.Start)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
