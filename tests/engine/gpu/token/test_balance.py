@@ -382,7 +382,7 @@ def test_that_hasty_figures_are_right_is_not_remembered(
     for hasty in (True, False):
         monkeypatch.setattr(balance, "serves_this_load_alone", lambda hasty=hasty: hasty)
         here().close()
-        assert bool(list((own_folders / "cache").rglob("measured-hardware.json"))) != hasty
+        assert bool(list(own_folders.rglob("measured-hardware.json"))) != hasty
     here().close()
     assert truth.n_timed == 3
 
@@ -402,7 +402,7 @@ def test_nothing_is_remembered_of_a_busy_machine_or_of_one_from_a_file(
     assert truth.n_timed == 2
     found = placed(model)
     model.close()
-    assert not list((own_folders / "cache").rglob("measured-hardware.json"))
+    assert not list(own_folders.rglob("measured-hardware.json"))
     again = here(**changes)
     assert truth.n_timed == 4
     assert placed(again) == found
