@@ -33,8 +33,9 @@ IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
 RAM_MARGIN_BYTES = 1 << 30
 # Python, libraries, the window's process and a token's buffers: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
-# Prefill: positions per chunk on the CPU, the maximum on a GPU, and two buffers for weights that are being uploaded.
-PREFILL_POSITIONS, GPU_PREFILL_POSITIONS = 512, 2048
+# Prefill: positions per chunk on the CPU, the maximum on a GPU, and there if experts are streamed, all of them for each
+# chunk; and two buffers for weights that are being uploaded.
+PREFILL_POSITIONS, GPU_PREFILL_POSITIONS, STREAMED_EXPERTS_POSITIONS = 512, 2048, 4096
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
 # Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget. Where the whole model is on the
@@ -215,7 +216,7 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: int = 1) -> int:
     """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
 
-    With experts, this share is larger: in longer chunks, more positions use each streamed expert.
+    With experts, this share is larger: every chunk streams all experts that are not on the GPU.
     """
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
@@ -227,7 +228,12 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: 
             return n_bytes
     if weights > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
         full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
-    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 32))))
+    if not config.n_experts:
+        return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 32)))
+    share = max(LEAST_PREFILL_BYTES, vram_budget // 8)
+    longer = _all_prefill_bytes(model, min(STREAMED_EXPERTS_POSITIONS, context), wide=False)
+    shorter = _all_prefill_bytes(model, positions // 2, wide=False)
+    return next((n_bytes for n_bytes in (longer, full, shorter) if n_bytes <= share), share)
 
 
 def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
