@@ -71,6 +71,8 @@ class ExpertMatrices:
 def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
     """One item: of the experts that the GPU chose, list those that it lacks, and count all of them.
 
+    If a choice adds nothing to the heat, the token does not count, and nothing is listed.
+
     args: ids and weights as published, K, E, resident u8 [E], ids, weights, counts, heat f32 [E], what a choice adds to
     it (address), targets (pairs of an address and a factor), their number, counts of listed rows (0: none), how many
     are missing (address).
@@ -87,7 +89,7 @@ def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
             continue
         put_int(counts + 8 * expert, get_int(counts + 8 * expert) + 1)
         put_float(heat + 4 * expert, get_float(heat + 4 * expert) + more)
-        if get_byte(resident + expert) == 0:
+        if get_byte(resident + expert) == 0 and more > 0:
             put_int32(ids + 4 * n, expert)
             put_float(weights + 4 * n, get_float(their_weights + 4 * k))
             n += 1
