@@ -203,6 +203,11 @@ class TokenGroup:
             if first.func == gpu.multiply and self._differ_in_addresses(steps):
                 end_chains()
                 found.append(partial(first, batch=VectorBatch(len(steps), self._memory.step)))
+            elif first.func == gpu.publish and not any(first.args[4:]):  # only the last flag is awaited
+                for chain, step in zip(chains, steps[:-1], strict=False):
+                    chain += [partial(gpu.copy, one.source, one.to, one.n) for one in step.args[2:4] if one.n]
+                end_chains()
+                found.append(steps[-1])
             elif first.func in (gpu.publish, gpu.gated_delta):  # in the order of the tokens
                 end_chains()
                 found += steps
