@@ -15,6 +15,7 @@ from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.products.vector_math import exp, logistic, put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
+from native_kernels.cpu.runtime.side_by_side import BLOCKS, MOST_TOKENS, tokens_here
 from native_kernels.cpu.runtime.simd import (
     LANES,
     call_kernel,
@@ -29,7 +30,6 @@ from native_kernels.cpu.runtime.simd import (
     spread,
     sub,
 )
-from native_kernels.cpu.runtime.side_by_side import BLOCKS, MOST_TOKENS, tokens_here
 from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 
 

@@ -97,7 +97,8 @@ def side_by_side(tokens: Sequence[Sequence[Call]], n_used: I64) -> list[Call]:
 
 def kernels_for(calls: Sequence[Call]) -> list[Kernel]:
     """Return the kernels that `side_by_side` adds to those of the calls."""
-    return [run_side_by_side, run_by_expert, *dict.fromkeys(call.together for call in calls if call.together is not None)]
+    together = dict.fromkeys(call.together for call in calls if call.together is not None)
+    return [run_side_by_side, run_by_expert, *together]
 
 
 def _by_expert(calls: Sequence[Call]) -> Call:
