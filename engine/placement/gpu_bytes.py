@@ -158,9 +158,9 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: boo
 def tokens_together(config: ModelConfig) -> int:
     """Return the most tokens of a sequence that run at once on a GPU.
 
-    Tokens share few experts. Of layers with a state, only gated delta nets keep one for each token.
+    Of layers with a state, only gated delta nets keep one for each token.
     """
-    if config.n_experts or (config.delta_layers and (config.delta is None or config.delta.mamba)):
+    if config.delta_layers and (config.delta is None or config.delta.mamba):
         return 1
     return STATES_TOGETHER if config.delta_layers else TOKENS_TOGETHER
 

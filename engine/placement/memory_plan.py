@@ -182,7 +182,7 @@ def gpu_scratch_bytes(
     context: tokens of all sequences together.
     """
     together = tokens_together(model.config)
-    tokens = 1 if model.unit or together == 1 else 1 + together
+    tokens = 1 if together == 1 else 1 + together
     answering = (
         _DECODERS * tokens * _decode_bytes(model.config)
         + prefill_bytes(model, context, vram_budget, sequences)

@@ -165,7 +165,7 @@ class GpuBatch:
         states = positions, positions + self._slot * rows, in_windows, in_windows + self._local_slot * rows
         memory.host_states.array[:] = states
         if self._slots is not None:
-            self._slots.begin_token()
+            self._slots.begin_run()
         for i, angles in enumerate(self._cpu.begin(positions, caches)):
             for place, values in zip(memory.host_angles.array[2 * i :], angles, strict=False):
                 place.reshape(-1)[: values.size] = values.reshape(-1)
