@@ -31,7 +31,7 @@ class Batched:
     def __init__(self, gpu: Any, loaded: Loaded, mode: Any, hot: Any, batch: int, predictor: Any = None, **how: Any):
         config, weights = loaded
         predictor = predictor if mode == "sparse" else None
-        self.on_gpu = on_gpu = put_on_gpu(gpu, config, weights, mode, hot, predictor, **how)
+        self.on_gpu = on_gpu = put_on_gpu(gpu, config, weights, mode, hot, predictor, sequences=batch, **how)
         operators = CpuOperators(on_gpu.pool)
         executor: Any = DenseExecutor(config, weights, operators)
         if mode == "exact":
@@ -66,6 +66,7 @@ def check(
             caches.append(model.on_gpu.cache())
             for token in prompt:
                 decode_one_token(model.alone, token, caches[-1])
+            caches[-1].remember()
             before = model.on_gpu.counters.layers.copy()
             wanted.append([decode_one_token(model.alone, token, caches[-1]) for token in column])
             counted += model.on_gpu.counters.layers - before

@@ -33,13 +33,8 @@ WITH_EXPERTS = tuple(
     for name, case in CASES.items()
     if {"num_local_experts", "num_experts", "n_routed_experts"} & case.arguments.keys()
 )
-# Layers that keep a state, or have latent attention, serve one sequence at a time on a GPU.
-BATCHES_ON_GPU = tuple(
-    name
-    for name in CASES
-    if not {"linear_num_key_heads", "mamba_num_heads", "mamba_n_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
-    and not name.startswith("lfm2")
-)
+# Latent attention serves one sequence at a time on a GPU.
+BATCHES_ON_GPU = tuple(name for name in CASES if "kv_lora_rank" not in CASES[name].arguments)
 GROUPS = (
     *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
     *((*(one for one in names if one in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
