@@ -15,7 +15,6 @@ from typing import cast
 
 import numpy as np
 
-from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
@@ -38,13 +37,11 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 PATIENCE_S = 10.0  # for one exchange
 
 
-def why_not(config: ModelConfig, model: GpuModel) -> str:
+def why_not(model: GpuModel) -> str:
     """Return in one sentence why a GPU cannot decode sequences of this model together; "" if it can."""
     predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
     if any(predictor.copy is not None for predictor in predictors):
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
-    if config.latent is not None:
-        return "Latent attention serves one sequence at a time on a GPU."
     return ""
 
 
@@ -63,7 +60,7 @@ class GpuBatch:
         Raises: InvalidRequestError with the reason of `why_not`; CudaOutOfMemoryError, CudaError.
         """
         config, on_gpu = model.config, model.on_gpu
-        if reason := why_not(config, on_gpu):
+        if reason := why_not(on_gpu):
             raise InvalidRequestError(reason, "Use a batch of 1.")
         self.batch, self.counters = batch, cpu.counters
         self._gpu, self._config, self._model, self._slots = gpu, config, on_gpu, model.slots

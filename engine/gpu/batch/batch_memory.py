@@ -189,6 +189,8 @@ def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
         if layer is None:
             continue
         yield from (*layer.qkv, layer.o)
+        if layer.latent is not None:
+            yield from (one for one in (layer.latent.q_down, layer.latent.k_up) if one is not None)
         yield from () if layer.delta is None else layer.delta.projections
         yield from () if layer.attention_gate is None else (layer.attention_gate,)
         if layer.injection is not None:

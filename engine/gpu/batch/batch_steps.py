@@ -9,11 +9,13 @@ from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
 from engine.gpu.prefill.delta_rows import project_delta
+from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.stream_rows import StreamRows
 from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.layers import GpuLayer, GpuMixing, heads_of
 from engine.model.graph import (
     Attend,
+    AttendLatent,
     Convolve,
     Correct,
     Ffn,
@@ -236,6 +238,22 @@ class BatchSteps(WithoutCpuSteps):
         target = self._target(step)
         ops.multiply(one.o, memory.mixed_in, n, target, memory.tile, one.o_bias, step.after is None)
         self._add_apart(layer, step.after)
+
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        one, memory, ops, spec, sequences = self._layer(layer), self._memory, self._ops, step.spec, self._sequences
+        kv = one.kv
+        assert kv is not None, "the layer has a cache"
+        if step.reads == "stream":
+            self._round(memory.attention_in, None)
+        angles = RowAngles(
+            *memory.angles(spec.angles), spec.rotated // 2, spec.rope_order, temperature=spec.temperature
+        )  # fmt: skip
+
+        def attend(queries: Rows, mixed: Rows, scoring: GpuScoring) -> None:
+            ops.attend_each(queries, sequences, spec.n_heads, kv, mixed, scoring)
+
+        run_latent(ops, memory, one, step, self._n, sequences, angles, attend)
+        ops.multiply(one.o, memory.mixed_in, self._n, memory.stream, memory.tile, adds=True)
 
     def recur(self, layer: int, step: Recur) -> None:
         one, memory, ops, spec, n = self._layer(layer), self._memory, self._ops, step.spec, self._n

@@ -189,11 +189,20 @@ class LayerPass(WithoutCpuSteps):
         self._chunk.streamed.save(self._cache.of_layer(layer)[0], max(start, shift), start + self._n, shift)
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
-        one, memory, ops, n = self._layer, self._memory, self._ops, self._n
+        one, memory, ops, spec, n, start = self._layer, self._memory, self._ops, step.spec, self._n, self._start
         assert isinstance(one, GpuLayer), "no other layer with latent attention is on the GPU"
+        kv = one.kv
+        assert kv is not None, "it has a cache"
         if step.reads == "stream":
             self._round(memory.attention_in, None)
-        run_latent(ops, memory, one, step, n, self._start)
+        angles = RowAngles(
+            *memory.angles[spec.angles], spec.rotated // 2, spec.rope_order, temperature=spec.temperature
+        )  # fmt: skip
+
+        def attend(queries: Rows, mixed: Rows, scoring: GpuScoring) -> None:
+            ops.attend(queries, n, spec.n_heads, kv, start, mixed, scoring)
+
+        run_latent(ops, memory, one, step, n, start, angles, attend)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 
     def recur(self, layer: int, step: Recur) -> None:

@@ -33,11 +33,9 @@ WITH_EXPERTS = tuple(
     for name, case in CASES.items()
     if {"num_local_experts", "num_experts", "n_routed_experts"} & case.arguments.keys()
 )
-# Latent attention serves one sequence at a time on a GPU.
-BATCHES_ON_GPU = tuple(name for name in CASES if "kv_lora_rank" not in CASES[name].arguments)
 GROUPS = (
-    *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
-    *((*(one for one in names if one in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
+    tuple(one for one in CASES if one not in WITH_EXPERTS),
+    tuple(one for one in CASES if one in WITH_EXPERTS),
     tuple(CASES),
 )
 # They are read from files or become tables before a graph is run, or number layers; tests of their own have them.
