@@ -19,6 +19,7 @@ from engine.machine.hardware import HardwareProfile
 from engine.placement.gpu_bytes import gpu_cache_bytes, input_width, kv_layer_bytes, mixed_width, tokens_together
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
+from native_kernels.cuda.delta_net import done_bytes
 
 # Bytes of a CUDA context with its cubins if not measured on this GPU; 300 to 500 MiB are usual.
 USUAL_CONTEXT_BYTES = 450 << 20
@@ -272,8 +273,11 @@ def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
 def batch_bytes(model: ModelBytes, sequences: int) -> int:
     """Return an upper estimate of the bytes for this many sequences decoded together, without their KV cache."""
     config = model.config
-    heads = 2 * config.q_width + 2 * config.kv_width
+    heads = mixed_width(config)
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
+    of_sequence += 4 * input_width(config)
+    if config.delta is not None:
+        of_sequence += 4 * config.delta.prepared_width + done_bytes(config.delta)
     of_sequence += 16 * config.most_rotated + 16 * config.n_layers
     of_sequence += (8 * config.n_layers + 8) * config.layer_embedding_dim
     of_sequence += 8 * config.n_streams * (config.d_model + 1) * (config.n_streams > 1) + 6 * config.laurel_rank

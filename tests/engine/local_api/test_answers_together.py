@@ -481,7 +481,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu
         gpu.close()
 
 
-def test_on_a_gpu_each_gets_what_it_gets_alone(machine: FakeGpuMachine, folder: Path, sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [partial(make_tiny_model, max_context=320), make_recurrent_model, partial(make_recurrent_model, experts=True)],
+)
+def test_on_a_gpu_each_gets_what_it_gets_alone(
+    machine: FakeGpuMachine, tmp_path: Path, sizes: list[int], make: Any
+) -> None:
+    folder = make(tmp_path / "m")
     alone = answers(Window(machine.load(folder)), PROMPTS)[0]
     model = machine.load(folder, sequences=3)
     assert model.device == "cuda"
