@@ -214,6 +214,12 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
     return (neurons - vram_budget // 2 if model.ffn_is_whole else neurons) // _PINNED_BY_TABLES
 
 
+def longest_chunk(config: ModelConfig) -> int:
+    """Return the positions per chunk of a prompt on a GPU, at most, if weights are streamed for each chunk."""
+    # Layers that read other layers' keys and values keep no more positions than this.
+    return GPU_PREFILL_POSITIONS if config.n_shared_kv_layers or not config.n_experts else STREAMED_EXPERTS_POSITIONS
+
+
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: int = 1) -> int:
     """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
 
@@ -232,7 +238,7 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: 
     if not config.n_experts:
         return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 32)))
     share = max(LEAST_PREFILL_BYTES, vram_budget // 8)
-    longer = _all_prefill_bytes(model, min(STREAMED_EXPERTS_POSITIONS, context), wide=False)
+    longer = _all_prefill_bytes(model, min(longest_chunk(config), context), wide=False)
     shorter = _all_prefill_bytes(model, positions // 2, wide=False)
     return next((n_bytes for n_bytes in (longer, full, shorter) if n_bytes <= share), share)
 
