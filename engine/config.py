@@ -448,7 +448,7 @@ class ModelConfig:
     @property
     def walks_by_layer(self) -> bool:
         """Whether all text can be run through one layer after another, as training and counting do."""
-        others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart
+        others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart or not self.causal
         return not (others or self.mixer_only_layers)
 
     def ffn_width(self, layer: int) -> int:

@@ -21,7 +21,7 @@ from engine.model.kv_cache import KVCache
 from engine.placement.memory_plan import context_bytes
 from engine.session.chat_session import ChatSession
 from engine.session.draft import Draft
-from engine.session.embeddings import pooling_of
+from engine.loading.embedding_models import pooling_of
 from engine.session.guesses import LEAST_GAIN
 from engine.session.loaded_model import LoadedModel
 from engine.session.resolve_model import open_named
