@@ -146,9 +146,9 @@ class ModelActions(QObject):
         if model is not None and model.state != "broken" and not busy:
             if row.in_use:
                 add(tr("Unload"), "stop", "unload")
-            else:
+            elif row.kind != "embedding":
                 add(tr("Load"), "chip", "load")
-            if model.origin != "shipped":
+            if can_prepare(row):
                 add(tr("Prepare for this PC"), "tune", "prepare")
         if model is not None and model.owned and model.repo and not busy:
             add(tr("Check the files"), "check", "verify")
