@@ -1,6 +1,6 @@
 """Vectors of texts: the hidden states of a model after its last norm, pooled and of length 1.
 
-Models for this say in their files how they are pooled (engine/loading/embedding_models.py). Of others the mean is taken.
+Models for this say in their files how they are pooled: engine/loading/embedding_models.py. Of others, it is the mean.
 """
 
 from __future__ import annotations

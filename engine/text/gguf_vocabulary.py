@@ -1,4 +1,4 @@
-"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores or merges, GPT-2's with merges, or BERT's words.
+"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores or merges, GPT-2's merges, or BERT's words.
 
 tokenizer.py encodes and decodes. The input is the file's metadata, or the equivalent from
 engine/text/older_vocabularies.py. The tokenizers library is loaded when a vocabulary is built.
@@ -50,8 +50,8 @@ def read_gguf(
     """Return the vocabulary in a GGUF file.
 
     swallowing: special tokens that consume the white space after them; None: those of the architecture.
-    `tokenizer.ggml.add_eos_token` has no effect on decoders: a prompt that ends with the end of text cannot start an answer, and
-    chat templates write their own ends.
+    `tokenizer.ggml.add_eos_token` has no effect on decoders: a prompt that ends with the end of text cannot start an
+    answer, and chat templates write their own ends.
 
     Cost: for 256,000 pieces with scores below 1 s, for 32,000 about 0.1 s: tests/benchmarks/vocabularies.py. Raises:
     ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of vocabulary or of

@@ -68,8 +68,14 @@ class DetailsDialog(Dialog):
         row, entry, model = self.row, self.row.entry, self.row.installed
         facts = [
             (tr("Made by"), row.maker),
-            (tr("Kind"), {"chat": tr("chat model"), "base": tr("base model, continues text"),
-                          "embedding": tr("embedding model")}.get(row.kind, "")),
+            (
+                tr("Kind"),
+                {
+                    "chat": tr("chat model"),
+                    "base": tr("base model, continues text"),
+                    "embedding": tr("embedding model"),
+                }.get(row.kind, ""),
+            ),
             (tr("Licence"), row.licence),
             (tr("Parameters"), model_labels.parameters(row.parameters)),
             (tr("Weights"), model_labels.codec(row.codec)),

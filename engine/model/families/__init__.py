@@ -1,6 +1,6 @@
 """Translate foreign configurations to ModelConfig and foreign tensor names to ours.
 
-A family is one small file in dense/, moe/, recurrent/, varied/ or encoders/; docs/adding-a-family.md explains how to add one.
+A family is one small file in a folder of this one; docs/adding-a-family.md explains how to add one.
 Features that Hearth does not implement are refused by name, never ignored. Nothing here reads tensors.
 """
 
@@ -162,8 +162,8 @@ def draft_config(config: ModelConfig) -> ModelConfig:
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     """Return whether a tensor outside the plan may be ignored.
 
-    These are what surrounds an encoder, a copy of a tied head, rotary tables (computed here), layers that draft tokens, towers for pictures and
-    sound, keys and values of layers that read those of another, and PowerInfer's predictors.
+    These are what surrounds an encoder, a copy of a tied head, rotary tables (computed here), layers that draft tokens,
+    towers for pictures and sound, keys and values of layers that read those of another, and PowerInfer's predictors.
     """
     family = _family(config)
     if is_draft(config, foreign_name) or is_of_tower(config, foreign_name):

@@ -154,7 +154,8 @@ class Layout:
         return replace(self, names=names)
 
 
-_OWN_NAMES = ("embedding", "positions", "token_types", "input_norm", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
+_OWN_NAMES = ("token_types", "input_norm",
+              "embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
               "attention_norm", "shared_norm", "q", "k", "v", "q_down", "k_up", "q_norm", "k_norm", "sinks",
               "attention_gate", "alpha", "beta", "alpha_bias", "decay", "conv", "head_norm", "skip",
               "o", "post_attention_norm",

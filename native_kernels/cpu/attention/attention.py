@@ -84,7 +84,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
         """args, in words: 0 q, 1 token stride, 2 out, 3 token stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens, 17
         scale, 18 softcap, 19 window, 20 tokens of an item, 21 splits, 22 scratch, 23 its bytes per worker, 24 partial
         sums, 25 counts of finished splits, 26 sinks, 27 to 29 the temperature's strength, length and offset, 30
-        whether the window is a chunk, 31 whether the queries see all positions. 0: no cap, no window, no sinks, no temperature.
+        whether the window is a chunk, 31 whether the queries see all positions. 0: no cap, no window, no sinks, no
+        temperature.
         """
         position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)

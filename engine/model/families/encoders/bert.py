@@ -1,4 +1,4 @@
-"""BERT and XLM-RoBERTa: multilingual E5, BGE, MiniLM, GTE, Arctic Embed. Learned positions, LayerNorm behind each block.
+"""BERT and XLM-RoBERTa: multilingual E5, BGE, MiniLM, GTE, Arctic Embed. Positions are learned.
 
 In GGUF files both are the architecture `bert`, and the position table begins with position 0.
 """
