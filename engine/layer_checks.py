@@ -162,10 +162,12 @@ def _check_sizes(what: str, spec: object, caps: Mapping[str, int]) -> None:
 def check_encoder(config: ModelConfig) -> None:
     """Raise ModelFormatError for encoders with features of decoders, and for decoders with those of encoders."""
     if config.causal:
-        unfit = config.input_norm or config.token_types
+        unfit = config.input_norm or config.token_types > 0
     else:
-        unfit = config.windows or config.recurrence or config.latent or config.n_experts or config.attention_temperature
-        unfit = unfit or config.n_shared_kv_layers or config.layer_embedding_dim or config.n_streams > 1
-        unfit = unfit or config.rope_scaling or config.attention_sinks or not config.tied_embeddings
+        of_decoders = (
+            config.windows, config.recurrence, config.latent, config.n_experts, config.attention_temperature,
+            config.n_shared_kv_layers, config.layer_embedding_dim, config.rope_scaling, config.attention_sinks,
+        )  # fmt: skip
+        unfit = any(of_decoders) or config.n_streams > 1 or not config.tied_embeddings
     if unfit or not 0 <= config.token_types <= _MOST_TOKEN_TYPES:
         raise ModelFormatError("The model is described partly as an encoder and partly as a decoder.")

@@ -171,8 +171,8 @@ def test_a_passage_that_the_model_cannot_read_holds_up_no_other(
     qtbot: QtBot, documents: Documents, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        engine, "embed", lambda texts, model, then, ask=engine.embed: (
-            then(None) if any("boiler" in text for text in texts) else ask(texts, model, then)
+        engine, "embed", lambda texts, model, then, role, ask=engine.embed: (
+            then(None) if any("boiler" in text for text in texts) else ask(texts, model, then, role)
         ),
     )  # fmt: skip
     documents.set_model("local/m")
