@@ -21,6 +21,7 @@ from native_kernels.reference import ReferenceOperators
 DATA = Path(__file__).parent.parent / "data" / "starter-chat"
 REFERENCE = json.loads((DATA / "reference.json").read_text(encoding="utf-8"))
 PERPLEXITY = REFERENCE["eval"]["perplexity"]
+EVERY = 16  # logits.npz has every sixteenth
 WINDOW_TOKENS = 511  # and the beginning-of-text token before them
 EXECUTORS = [pytest.param(ExactExecutor, id="exact"), pytest.param(DenseExecutor, id="dense")]
 Executor = type[DenseExecutor] | type[ExactExecutor]
@@ -96,7 +97,7 @@ def test_logits_and_greedy_continuations(
     with np.load(DATA / "logits.npz") as data:
         ids, logits, tokens = (data[f"prompt{prompt}_{what}"] for what in ("ids", "logits", "greedy"))
     found_logits, found_tokens = greedy(transformer(source, executor), ids.astype(np.int64), len(tokens))
-    assert np.abs(found_logits - logits).max() < 2e-3
+    assert np.abs(found_logits[::EVERY] - logits).max() < 2e-3
     assert found_tokens == tokens.tolist()
 
 
@@ -140,7 +141,7 @@ def test_the_shipped_model_continues_as_its_source_does(shipped: tuple[OpenedMod
     exact, exact_tokens = greedy(transformer(shipped, ExactExecutor), ids.astype(np.int64), 12)
     dense, _ = greedy(transformer(shipped, DenseExecutor), ids.astype(np.int64), 0)
     np.testing.assert_allclose(exact, dense, atol=1e-4)
-    assert np.abs(exact - logits).max() < 0.5  # 8 bits; measured: 0.35 at most
+    assert np.abs(exact[::EVERY] - logits).max() < 0.5  # 8 bits; measured: 0.35 at most
     assert exact_tokens == tokens[:12].tolist()
 
 

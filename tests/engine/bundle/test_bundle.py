@@ -208,7 +208,7 @@ def test_an_f16_bundle_of_the_starter_model_is_the_model(shared_starter: Path, t
         ids, expected, greedy = (data[f"prompt0_{what}"] for what in ("ids", "logits", "greedy"))
     cache = KVCache(opened.config, len(ids) + len(greedy))
     found = model.logits(model.forward(ids.astype(np.int64), cache))[-1]
-    assert np.abs(found - expected).max() < 2e-3
+    assert np.abs(found[:: len(found) // len(expected)] - expected).max() < 2e-3
     tokens = []
     for _ in greedy:
         tokens.append(int(found.argmax()))
