@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.loading.embedding_models import Pooling, pooling_of, prompt_of
+from engine.model.families import config_from_hf
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import why_not_on_gpu
@@ -101,10 +103,8 @@ def test_vectors_are_the_mean_of_all_states_whatever_texts_are_beside(bert: tupl
 def test_a_batch_has_several_texts_up_to_a_limit(
     bert: tuple[Any, LoadedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = bert[1]
-    assert len(batch(ours, TEXTS)) == len(TEXTS)
     monkeypatch.setattr("engine.session.embeddings._BATCH_TOKENS", 15)
-    assert [len(batch(ours, TEXTS[start:])) for start in range(4)] == [2, 2, 1, 1]
+    assert [len(batch(bert[1], TEXTS[start:])) for start in range(4)] == [2, 2, 1, 1]
 
 
 def test_an_encoder_neither_answers_nor_runs_on_a_gpu(bert: tuple[Any, LoadedModel]) -> None:
@@ -163,50 +163,34 @@ def test_a_gguf_file_is_the_same_model(
         np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "query", "passage"),
-    [
-        ("multilingual-e5-small", "query: ", "passage: "),
-        ("Nomic Embed Text v1.5", "search_query: ", "search_document: "),
-        ("bge-small-en-v1.5", "Represent this sentence for searching relevant passages: ", ""), ("bge-m3", "", ""),
-        ("multilingual-e5-large-instruct", "Instruct: ", ""), ("all-MiniLM-L6-v2", "", ""),
-    ],
-)  # fmt: skip
-def test_what_stands_before_a_text_follows_from_the_name(
-    bert: tuple[Any, LoadedModel], tmp_path: Path, name: str, query: str, passage: str
-) -> None:
-    from dataclasses import replace
-
-    opened = replace(bert[1].opened, name=name)
-    assert prompt_of(opened, "query").startswith(query)
-    assert bool(prompt_of(opened, "query")) == bool(query)
-    assert (prompt_of(opened, "passage"), prompt_of(opened, "")) == (passage, "")
+def test_what_stands_before_a_text_follows_from_the_name(bert: tuple[Any, LoadedModel]) -> None:
+    for name, query, passage in (
+        ("multilingual-e5-small", "query: ", "passage: "), ("bge-small-en-v1.5", "Represent this ", ""),
+        ("Nomic Embed Text v1.5", "search_query: ", "search_document: "), ("e5-large-instruct", "Instruct: ", ""),
+        ("bge-m3", "", ""),
+    ):  # fmt: skip
+        opened = replace(bert[1].opened, name=name)
+        assert prompt_of(opened, "query").startswith(query)
+        assert bool(prompt_of(opened, "query")) == bool(query)
+        assert (prompt_of(opened, "passage"), prompt_of(opened, "")) == (passage, "")
 
 
-def test_a_models_files_say_what_stands_before_a_text(tmp_path: Path) -> None:
-    made("Bert", tmp_path)
+def test_a_models_files_say_what_stands_before_a_text(bert: tuple[Any, LoadedModel], tmp_path: Path) -> None:
+    opened = replace(bert[1].opened, files=replace(bert[1].opened.files, path=tmp_path))
     for prompts, query, passage in (
         ({"query": "q: ", "document": "d: "}, "q: ", "d: "), ({"query": 3}, "", ""), ("x", "", ""),
     ):  # fmt: skip
         (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
-        opened = open_model(tmp_path)
         assert (prompt_of(opened, "query"), prompt_of(opened, "passage")) == (query, passage)
 
 
-@pytest.mark.parametrize(
-    ("values", "error"),
-    [
-        ({"position_embedding_type": "relative_key"}, UnsupportedModelError),
-        ({"is_decoder": True}, UnsupportedModelError),
-        ({"type_vocab_size": 5000}, ModelFormatError),
-    ],
-)
-def test_what_cannot_be_computed_is_refused(tmp_path: Path, values: dict[str, Any], error: type[Exception]) -> None:
-    made("Bert", tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | values))
-    with pytest.raises(error):
-        open_model(tmp_path)
+def test_what_cannot_be_computed_is_refused(bert: tuple[Any, LoadedModel]) -> None:
+    values = bert[1].opened.metadata
+    for change in ({"position_embedding_type": "relative_key"}, {"is_decoder": True}):
+        with pytest.raises(UnsupportedModelError):
+            config_from_hf({**values, **change}, {})
+    with pytest.raises(ModelFormatError):
+        config_from_hf({**values, "type_vocab_size": 5000}, {})
 
 
 @pytest.mark.slow
