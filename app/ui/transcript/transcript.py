@@ -22,7 +22,7 @@ from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.context_reach import ContextReach
 from app.ui.transcript.jump_button import JumpButton
-from app.ui.transcript.message_builder import BATCH, NEWEST, MessageBuilder
+from app.ui.transcript.message_builder import AT_ONCE, BATCH, NEWEST, MessageBuilder
 from app.ui.transcript.message_column import MessageColumn, common_length, text_column
 from app.ui.transcript.message_view import HAS_NOTES, MessageView
 from app.ui.transcript.own_message import OwnMessage
@@ -143,8 +143,15 @@ class Transcript(QScrollArea):
         column.drop_sent_edits(before)
         self._anchor = None
         if not keep or same < column.first or (not column.views and same):
-            column.start_at(0)
-            self._build_the_end()
+            if column.first < same == column.last and len(messages) - same <= AT_ONCE:
+                while column.last < len(messages):
+                    column.build_below()
+                column.fit_room()
+                self.builder.mark_last()
+                self.jump_to_end()
+            else:
+                column.start_at(0)
+                self._build_the_end()
         else:
             self._following = False
             self.builder.fill_below(self.viewport().height())
@@ -154,6 +161,7 @@ class Transcript(QScrollArea):
                 self._hold(column.views[index - column.first], place)
             self.builder.mark_last()
             self.builder.want(NEWEST // 2, NEWEST // 2)
+            self._paint_when_filled()
         self._reach.find()
         self._show_jump()
         self.text_find.sync()
@@ -310,12 +318,18 @@ class Transcript(QScrollArea):
     def _build_the_end(self) -> None:
         """Build the newest messages that fill the view, and follow the end."""
         self.builder.build_end(self.viewport().height())
+        self._paint_when_filled()
         self.jump_to_end()
 
     def _take_built(self) -> None:
         """Keep the view in place after messages were built or removed."""
         self._reach.show()
         self._settle()
+        self._paint_when_filled()
+
+    def _paint_when_filled(self) -> None:
+        """Paint again once the messages in view are built, so that nobody sees a part of them."""
+        self.viewport().setUpdatesEnabled(not self.builder.is_filling)
 
     def _theme_changes(self) -> None:
         self._is_changing = True
@@ -344,6 +358,7 @@ class Transcript(QScrollArea):
             column.fit_room()
             self.builder.mark_last()
             self.builder.want(BATCH, BATCH)
+            self._paint_when_filled()
         self._hold(column.views[index - column.first], offset)
         self._show_jump()
 
