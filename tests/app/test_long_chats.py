@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -82,6 +82,35 @@ def test_it_is_painted_once_the_view_is_filled(transcript: Transcript, monkeypat
     assert len(transcript.views) < NEWEST
     settle(transcript)
     assert len(transcript.views) == NEWEST
+
+
+def test_no_message_is_painted_squeezed_while_an_answer_grows(transcript: Transcript) -> None:
+    class Painted(QObject):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n, self.squeezed = 0, list[str]()
+
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Paint:
+                self.n += 1
+                self.squeezed += [f"{v.height()} of {v.sizeHint().height()}: {v.message.text}" for v in transcript.views
+                                  if v.isVisible() and v.height() < v.sizeHint().height()]  # fmt: skip
+            return False
+
+    transcript.show_messages(LONG[:6])
+    settle(transcript)
+    answer = Message(Role.ASSISTANT, "First", state=MessageState.WRITING)
+    transcript.add_message(answer)
+    transcript.flush()
+    settle(transcript)
+    painted = Painted()
+    transcript._column.installEventFilter(painted)
+    for n in range(20):
+        transcript.append_text(answer.id, f"{n}. A line of a list\n\n")
+        transcript.flush()
+        settle(transcript)
+    assert painted.n > 5
+    assert painted.squeezed == []
 
 
 def test_a_new_version_of_the_last_answer_builds_nothing_else(transcript: Transcript) -> None:

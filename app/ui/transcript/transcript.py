@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
 from shiboken6 import isValid
@@ -77,6 +77,7 @@ class Transcript(QScrollArea):
         self._column.setAutoFillBackground(True)
 
         self.stream.flushed.connect(self.text_find.grew)
+        self.stream.flushed.connect(self._settle_before_paint)
         self.builder.built.connect(self._take_built)
         self._leap_timer = QTimer(self, singleShot=True)
         self._leap_timer.timeout.connect(self._leap)
@@ -209,6 +210,7 @@ class Transcript(QScrollArea):
         self.text_find.sync()
         if message.role is Role.USER or message.state is MessageState.WRITING:
             self.jump_to_end()
+        self._settle_before_paint()
 
     def resume_message(self, message: Message) -> None:
         """Show that a finished answer is being continued."""
@@ -234,6 +236,7 @@ class Transcript(QScrollArea):
         if isinstance(view, AnswerView):
             view.set_model(self._column.new_model(self._column.index(message.id)))
             view.finish(message)
+        self._settle_before_paint()
         self._reach.hear(message)
         self.text_find.sync()
 
@@ -421,6 +424,11 @@ class Transcript(QScrollArea):
         column.resize(column.width(), max(column.minimumSizeHint().height(), self.viewport().height()))
         column.settle()
         self._on_range(0, self.verticalScrollBar().maximum())
+
+    def _settle_before_paint(self) -> None:
+        """Give every message its height now: else they are painted once within the old height, and cut."""
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+        self._settle()
 
     def _move(self, value: int) -> None:
         self._moving = True

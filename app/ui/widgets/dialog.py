@@ -136,7 +136,7 @@ class Dialog(QDialog):
                 label.fix_height(room)
                 used += label.height()
         high = _height(self.body, room)
-        shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80)))
+        shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80 if rows == 1 else 40)))
         if shown < high:
             high = _height(self.body, room - bar)
             self._inner.setFixedSize(room - bar, high)
