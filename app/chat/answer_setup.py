@@ -225,7 +225,7 @@ class AnswerSetup(QObject):
         try:
             preset = self.choices.presets.put(Preset(new_id(), name, values))
         except PresetStoreError as error:
-            self.said.emit(str(error).rstrip("."), None)
+            self.said.emit(str(error).rstrip("."), "warn")
             return
         self.store_changed(self.choices.presets)
         self.pick_preset(preset.id)

@@ -77,7 +77,7 @@ class ChatController(QObject):
     running_changed = Signal(object)  # id of the chat that is being answered, or None
     problem = Signal(UserMessage)
     problem_solved = Signal()
-    toast = Signal(str, object)  # text, and a callable that undoes the action, or None
+    toast = Signal(str, object)  # text; a callable that undoes the action, a Severity if nothing was done, or None
     title_changed = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
     model_changed = Signal(str)  # the model that is loaded now
@@ -114,10 +114,10 @@ class ChatController(QObject):
         self.problems = Problems()  # kinds: "engine", "store" and, for a chat, "answer"
         self.failures = EngineFailures(engine, switch, self.problems)
         self._engine_settings = EngineSettings(engine, switch, policy)
-        self._engine_settings.said.connect(lambda words: self.toast.emit(words, None))
+        self._engine_settings.said.connect(lambda words: self.toast.emit(words, "info"))
         self._engine_settings.moving.connect(lambda: self.answers.abandon(MessageState.CANCELLED, waiting_too=False))
         self.switch.changed.connect(self.model_changed)
-        self.switch.said.connect(lambda words: self.toast.emit(words, None))
+        self.switch.said.connect(lambda words: self.toast.emit(words, "info"))
         self.problems.shown.connect(self.problem)
         self.problems.none.connect(self.problem_solved)
         self.switch.chosen.connect(partial(self.problems.solve, "engine"))
@@ -181,7 +181,7 @@ class ChatController(QObject):
     def set_place(self, place: Place | None) -> bool:
         """Let a server, or this PC for None, answer the open chat. Return False while it is being answered."""
         if self.answers.of(self.opened.id) is not None and place != self.place:
-            self.toast.emit(tr(STILL_ANSWERING), None)
+            self.toast.emit(tr(STILL_ANSWERING), "warn")
             return False
         # An empty choice keeps the chat on this PC if its project names a server.
         inherits = self._policy.place_for(self.choices.inherited) is not None
@@ -353,7 +353,7 @@ class ChatController(QObject):
         self._emit_status()
 
     def _broken_off(self, chat: str, message: Message) -> None:
-        self.toast.emit(tr("The model repeated its calls of tools, so they were not run again"), None)
+        self.toast.emit(tr("The model repeated its calls of tools, so they were not run again"), "warn")
 
     @Slot()
     def stop(self) -> None:

@@ -199,7 +199,7 @@ class ChatFolders(QObject):
         added = [self._kept_here(chat) for chat in added]
         if not added:
             here = tr_n("{n} chat was already here", "{n} chats were already here", known, n=figure(known))
-            self.toast.emit(here if known else tr("There is no chat in this file"), None)
+            self.toast.emit(here if known else tr("There is no chat in this file"), "info" if known else "warn")
             return
         words = tr_n("{n} chat imported", "{n} chats imported", len(added), n=figure(len(added)))
         if known:

@@ -397,12 +397,15 @@ class ChatMemory(QObject):
         return list(kept[1])
 
     def read(self, conversation_id: str, then: Callable[[], None]) -> None:
-        def take(messages: list[Message]) -> None:
+        def stored() -> list[Message]:
             # What is under way in the file was interrupted: our own messages are in memory.
-            self._chats.setdefault(conversation_id, [interrupted(message) for message in messages])
+            return [interrupted(message) for message in self._stored.messages(conversation_id)]
+
+        def take(messages: list[Message]) -> None:
+            self._chats.setdefault(conversation_id, messages)
             then()
 
-        self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)
+        self._reads.run("read a chat", stored, take, self.trouble.emit)
 
     def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
         """Add a message after its parent and show its branch. `then` is called when it is stored."""

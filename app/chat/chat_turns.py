@@ -202,7 +202,7 @@ class ChatTurns(QObject):
         if act.act == "switch":
             self._switch(chat, message, act.step)
         elif self._answers.of(chat) is not None:
-            self.said.emit(tr(STILL_ANSWERING), None)
+            self.said.emit(tr(STILL_ANSWERING), "warn")
         elif act.act == "edit":
             self._edit(chat, message, act.text.strip())
         elif act.act == "regenerate":
@@ -262,7 +262,7 @@ class ChatTurns(QObject):
         if answered is None:
             return
         if self._answers.of(chat) is not None:
-            self.said.emit(tr(STILL_ANSWERING), None)
+            self.said.emit(tr(STILL_ANSWERING), "warn")
             return
         version = Message(Role.ASSISTANT, begun.before, state=MessageState.WRITING, parent=answered.id)
 

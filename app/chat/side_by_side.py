@@ -88,7 +88,7 @@ class SideBySide(QObject):
         if it is gone."""
         chat = self._chat
         if self.is_running or chat.answers.of(chat.opened.id) is not None or chat.rounds.is_running(chat.opened.id):
-            chat.toast.emit(tr(STILL_ANSWERING), None)
+            chat.toast.emit(tr(STILL_ANSWERING), "warn")
             return False
         known = (self._memory.messages(chat.opened.id) if chat.opened.id else None) or []
         asked = next((one for one in known if one.id == question and one.role is Role.USER), None)

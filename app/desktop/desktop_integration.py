@@ -234,7 +234,7 @@ class DesktopIntegration(QObject):
         self._reads.run(
             "save a report", lambda: diagnostics.save(target, self._places, moment),
             lambda _: self._window.show_toast(tr("Report saved"), None),
-            lambda error: self._window.show_toast(tr("Couldn't save the report: {why}", why=_reason(error)), None),
+            lambda error: self._window.show_toast(tr("Couldn't save the report: {why}", why=_reason(error)), "warn"),
         )  # fmt: skip
 
     def test_pc(self) -> None:

@@ -136,7 +136,7 @@ class Documents(QObject):
         path = os.path.abspath(folder)
         why = self._why_not(path)
         if why:
-            self.said.emit(why, None)
+            self.said.emit(why, "warn")
             return False
         self._folders.append(path)
         self._list_changed()
@@ -275,4 +275,4 @@ class Documents(QObject):
         if not isinstance(error, sqlite3.Error | OSError):
             raise error
         log.warning("The documents could not be searched: %s", error)
-        self.said.emit(tr("The documents could not be searched. The answer goes without them."), None)
+        self.said.emit(tr("The documents could not be searched. The answer goes without them."), "warn")

@@ -31,6 +31,8 @@ _DEBOUNCE_MS, _STEP_MS = 600, 100  # of the watch: an editor's several writes ar
 _WATCH_AGAIN_S = 5.0  # after a fault of the watch
 _SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some network drives
 _LOOK_AGAIN_S = 10.0  # whether a folder has come or gone, with its drive
+# Before a file is read again, 30 times as long as its last reading took, within these limits.
+_REST_S, _REST_COSTS, _LONGEST_REST_S = 1.0, 30.0, 600.0
 _AGAIN_S = 30.0  # after a fault of the index, such as a full disk
 _STOPS_WITHIN_S = 5.0
 
@@ -62,6 +64,7 @@ class _Work:
     gone: set[str] = field(default_factory=set)  # folders that are not there
     full: set[str] = field(default_factory=set)  # folders with more files than are read
     scans: bool = True  # a scan is due
+    watched: bool = False  # the watch has begun: a scan is due for what changed before, and the watch goes on
     paused: bool = False
     ends: bool = False
     fault: str = ""  # of the index, for which indexing waits
@@ -80,6 +83,7 @@ class Indexer:
         self._thread: threading.Thread | None = None
         self._watch: tuple[threading.Thread, threading.Event] | None = None
         self._scanned_at = 0.0
+        self._rests: dict[str, float] = {}  # files that were read lately: monotonic() from which they are read again
 
     # -------------------------------------------------------------- from other threads
 
@@ -178,14 +182,15 @@ class Indexer:
         """Do the next piece of work. Returns whether there will be another."""
         with self._there:
             work = self._work
-            if not work.ends and not work.scans and (work.paused or not work.waiting):
+            if not work.ends and not work.scans and not work.watched and (work.paused or self._ready() is None):
                 self._reader.close()  # its process keeps memory
-                self._there.wait(_LOOK_AGAIN_S)
+                rests = [self._rests.get(path, 0.0) - time.monotonic() for path in work.waiting if not work.paused]
+                self._there.wait(max(min([_LOOK_AGAIN_S, *rests]), 0.0))
             if work.ends:
                 return False
-            scans, folders, gone = work.scans, list(work.folders), set(work.gone)
+            scans, folders, gone = work.scans or work.watched, list(work.folders), set(work.gone)
             is_due = not work.paused and time.monotonic() - self._scanned_at > _SCAN_AGAIN_S
-            path = next(iter(work.waiting), None) if not work.paused and not scans else None
+            path = self._ready() if not work.paused and not scans else None
         if path is None and not scans:  # without the lock: a network drive may take long
             scans = is_due or {one for one in folders if not os.path.isdir(one)} != gone
         if scans:
@@ -197,6 +202,11 @@ class Indexer:
                 self._work.fault = ""
         return True
 
+    def _ready(self) -> str | None:
+        """Return the next file to read. One that always changes, such as a log, rests between its readings."""
+        now = time.monotonic()
+        return next((path for path in self._work.waiting if self._rests.get(path, 0.0) <= now), None)
+
     def _ended(self) -> bool:
         return self._work.ends
 
@@ -205,9 +215,10 @@ class Indexer:
         that is missing or cannot be listed is not forgotten.
         """
         with self._there:
-            self._work.scans = False
+            begins, self._work.scans, self._work.watched = self._work.scans or not self._work.watched, False, False
         self._scanned_at = time.monotonic()
-        self._begin_watch(folders)
+        if begins:
+            self._begin_watch(folders)
         there: dict[str, os.stat_result] = {}
         away, too_many, unseen = set[str](), set[str](), set[str]()
         for folder in folders:
@@ -233,13 +244,15 @@ class Indexer:
             self._work.gone, self._work.full, self._work.seen = away, too_many, set(folders)
             known = self._files
             changed = [path for path, what in there.items() if _differs(known.get(path), what)]
-            self._work.waiting = dict.fromkeys(sorted(changed, key=lambda path: -there[path].st_mtime_ns))
+            during = [path for path in self._work.waiting if path in self._work.changed and _is_document(path, folders)]
+            newest = sorted(changed, key=lambda path: -there[path].st_mtime_ns)
+            self._work.waiting = dict.fromkeys([*during, *newest])
         if had_some and not folders:
             self._index.shrink()
         self._changed()
 
     def _read(self, path: str) -> None:
-        file, passages = None, []
+        file, passages, began = None, [], time.monotonic()
         with self._there:
             self._work.changed.discard(path)
         try:
@@ -272,6 +285,9 @@ class Indexer:
             self._index.put(file, passages)
         known = self._index.file(path)
         with self._there:
+            now = time.monotonic()
+            self._rests = {one: until for one, until in self._rests.items() if until > now}
+            self._rests[path] = now + min(max(_REST_S, _REST_COSTS * (now - began)), _LONGEST_REST_S)
             self._work.waiting.pop(path, None)
             if path in self._work.changed:  # last: a log that always grows holds up no other file
                 self._work.waiting[path] = None
@@ -308,11 +324,17 @@ class Indexer:
     def _watching(self, folders: list[str], stop: threading.Event) -> None:
         from watchfiles import watch
 
+        has_begun = False
         try:
             for changes in watch(
                 *folders, stop_event=stop, debounce=_DEBOUNCE_MS, step=_STEP_MS, rust_timeout=1_000,
-                raise_interrupt=False, ignore_permission_denied=True, watch_filter=None,
+                raise_interrupt=False, ignore_permission_denied=True, watch_filter=None, yield_on_timeout=True,
             ):  # fmt: skip
+                if not has_begun:
+                    has_begun = True
+                    with self._there:
+                        self._work.watched = True
+                        self._there.notify_all()
                 self._have_changed({path for _, path in changes})
         except OSError as error:  # too many folders for the system's watches
             log.info("A folder of documents cannot be watched: %s", error)
@@ -325,6 +347,8 @@ class Indexer:
 
     def _have_changed(self, paths: set[str]) -> None:
         """Put files that changed first; a change of a folder leads to a scan."""
+        if not paths:
+            return
         with self._there:
             work = self._work
             first = [path for path in paths if _is_document(path, work.folders) and os.path.isfile(path)]

@@ -89,7 +89,7 @@ class ModelsController(QObject):
         self._hub.looked.connect(self.looked)
         self._preparation = Preparation(library, self.known)
         self._preparation.planned.connect(self.planned)
-        self._preparation.said.connect(lambda words: self.toast.emit(words, None))
+        self._preparation.said.connect(self.toast)
         self._preparation.prepared.connect(self._prepared)
         self._preparation.failed.connect(self._not_prepared)
         self._preview = BudgetPreview(library, self.known)

@@ -19,7 +19,7 @@ class Preparation(QObject):
     """All methods return at once; results are signals on the main thread."""
 
     planned = Signal(str, object)  # row id, PreparePlan | UserMessage
-    said = Signal(str)  # text of a toast
+    said = Signal(str, object)  # text of a toast; a Severity if nothing was done, else None
     prepared = Signal(object, dict)  # InstalledModel as it was, the values of the job
     failed = Signal(object, object)  # UserMessage, and a callable that tries again
 
@@ -40,7 +40,7 @@ class Preparation(QObject):
     def start(self, model: InstalledModel, predictors: str) -> bool:
         """Prepare a model. Return False while another one is being prepared."""
         if self._request:
-            self.said.emit(tr("Another model is being prepared: stop that first, or wait"))
+            self.said.emit(tr("Another model is being prepared: stop that first, or wait"), "warn")
             return False
         self._request = self._library.ask(
             "prepare",
@@ -63,7 +63,7 @@ class Preparation(QObject):
     def _succeeded(self, model: InstalledModel, values: Values) -> None:
         self._end()
         if not values.get("cancelled"):
-            self.said.emit(tr("{name} is prepared for this PC", name=model.name))
+            self.said.emit(tr("{name} is prepared for this PC", name=model.name), None)
             self.prepared.emit(model, values)
 
     def _failed(self, model: InstalledModel, predictors: str, why: protocol.Failed) -> None:

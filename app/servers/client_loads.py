@@ -26,7 +26,7 @@ class Chat(Protocol):
 class ClientLoads(QObject):
     """model, client: the loaded model and the program that asked for it; empty: the user chose the model."""
 
-    said = Signal(str)  # a short text for the user
+    said = Signal(str, object)  # text of a toast, and its Severity
     changed = Signal()
 
     def __init__(self, engine: EngineClient, chat: Chat) -> None:
@@ -56,7 +56,7 @@ class ClientLoads(QObject):
             return
         (model, client), self._wanted = self._wanted, None
         self._switch(model, client, (self.model, self.client))
-        self.said.emit(tr("{client} asked for {model}, which is being loaded", client=client, model=self._name))
+        self.said.emit(tr("{client} asked for {model}, which is being loaded", client=client, model=self._name), "info")
 
     def _switch(self, model: str, client: str, before: tuple[str, str]) -> None:
         self._is_own = True
@@ -70,14 +70,15 @@ class ClientLoads(QObject):
         switch = self._chat.switch
         if not self.client or switch.wanted != self.model or not switch.previous:
             return
-        self.said.emit(tr("Couldn't load {model}, which {client} asked for", model=self._name, client=self.client))
+        words = tr("Couldn't load {model}, which {client} asked for", model=self._name, client=self.client)
+        self.said.emit(words, "warn")
         self._switch(switch.previous, self._before[1] if self._before[0] == switch.previous else "", ("", ""))
 
     def _unload(self) -> None:
         if self._engine.is_ready and not self._chat.is_answering_here:
             name = self._engine.status.model
             self._chat.switch.unload()
-            self.said.emit(tr("{model} was unloaded, because nothing used it for a while", model=name))
+            self.said.emit(tr("{model} was unloaded, because nothing used it for a while", model=name), "info")
 
     def _chosen(self) -> None:
         if not self._is_own:

@@ -66,7 +66,7 @@ class LocalServer(QObject):
     def connect_chat(self, chat: Chat) -> None:
         """Load the models that programs ask for in place of the chats' model."""
         self.client_loads = ClientLoads(self._engine, chat)
-        self.client_loads.said.connect(lambda words: self.toast.emit(words, None))
+        self.client_loads.said.connect(self.toast)
         self.client_loads.changed.connect(self.changed)
 
     @property
@@ -103,7 +103,7 @@ class LocalServer(QObject):
 
     def _kept(self, state: dict[str, Any]) -> None:
         if not state.get("kept"):
-            self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), None)
+            self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), "warn")
 
     # -------------------------------------------------------------- the engine's process
 

@@ -125,7 +125,7 @@ class ServersController(QObject):
             self.book.keys[origin] = key
         self._library.ask(
             "server_key", {"address": address, "set": key}, partial(self._kept, origin, key),
-            lambda failed: self.toast.emit(tr("The key is kept until Hearth is closed"), None),
+            lambda failed: self.toast.emit(tr("The key is kept until Hearth is closed"), "warn"),
         )  # fmt: skip
 
     def _kept(self, origin: str, key: str, state: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ class ServersController(QObject):
         if state.get("kept"):
             del self.book.keys[origin]
         else:
-            self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), None)
+            self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), "warn")
 
     def delete_keys(self, told: Callable[[Server, str], None], others: Sequence[Server] = ()) -> int:
         """Delete the keys of all servers and of others. Returns their number. told: called for each with the server and

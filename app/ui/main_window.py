@@ -5,7 +5,6 @@ It places and connects widgets; the controllers decide what actions do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from app.ui.keyboard.finder import Finder
 from app.ui.pages import Pages
 from app.ui.settings.window_settings import WindowSettings
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets.floating import DimWhileBlocked, Toast
+from app.ui.widgets.floating import DimWhileBlocked, Toast, Undo
 from app.ui.widgets.popover import dismiss_all
 from app.ui.window_frame import WindowFrame
 from app.user_messages import Action, UserMessage, describe
@@ -357,7 +356,7 @@ class MainWindow(WindowFrame):
         self.sidebar.set_sample(sample)
         self.pages.show_sample(sample)
 
-    def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
+    def show_toast(self, words: str, undo: Undo) -> None:
         page = self.pages.currentWidget()
         if page is not None and page is not self.page:
             Toast.show_on(page, words, undo)

@@ -5476,7 +5476,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Checking this PC</source>
-<translation>Diesen PC ansehen</translation>
+<translation>Dieser PC wird geprüft</translation>
 </message>
 <message>
 <source>Clear the search  (Esc)</source>

@@ -64,8 +64,9 @@ class Newcomer:
         self.person.qtbot.waitUntil(lambda: bool(condition(self.row(name))), timeout=most_ms)
 
     def picture(self, name: str, of: QWidget | None = None) -> None:
-        kept = os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1"
-        folder = ROOT / "docs" / "screenshots" if kept else ROOT / "tests" / "output"
+        shown = ROOT / "docs" / "screenshots"
+        kept = os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1" and (shown / f"{name}.png").exists()
+        folder = shown if kept else ROOT / "tests" / "output"
         folder.mkdir(parents=True, exist_ok=True)
         self.person.qtbot.wait(50)
         assert (of or self.window).grab().save(str(folder / f"{name}.png"))

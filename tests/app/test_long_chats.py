@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.look import theme
+from app.ui.transcript import message_builder
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_builder import BATCH, MOST_BUILT, NEWEST
 from app.ui.transcript.own_message import OwnMessage
@@ -69,6 +70,57 @@ def test_it_opens_at_once(transcript: Transcript) -> None:
     settle(transcript)
     assert LONG[-1].id in shown(transcript)
     assert len(transcript.views) == NEWEST
+
+
+def test_it_is_painted_once_the_view_is_filled(transcript: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_builder, "AT_ONCE_S", 0.0)  # one message in each event
+    transcript.show_messages(LONG)
+    assert len(transcript.views) == 1
+    while not transcript.viewport().updatesEnabled():
+        QApplication.processEvents()
+    assert transcript.views[0].y() <= transcript.verticalScrollBar().value()
+    assert len(transcript.views) < NEWEST
+    settle(transcript)
+    assert len(transcript.views) == NEWEST
+
+
+def test_no_message_is_painted_squeezed_while_an_answer_grows(transcript: Transcript) -> None:
+    class Painted(QObject):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n, self.squeezed = 0, list[str]()
+
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Paint:
+                self.n += 1
+                self.squeezed += [f"{v.height()} of {v.sizeHint().height()}: {v.message.text}" for v in transcript.views
+                                  if v.isVisible() and v.height() < v.sizeHint().height()]  # fmt: skip
+            return False
+
+    transcript.show_messages(LONG[:6])
+    settle(transcript)
+    answer = Message(Role.ASSISTANT, "First", state=MessageState.WRITING)
+    transcript.add_message(answer)
+    transcript.flush()
+    settle(transcript)
+    painted = Painted()
+    transcript._column.installEventFilter(painted)
+    for n in range(20):
+        transcript.append_text(answer.id, f"{n}. A line of a list\n\n")
+        transcript.flush()
+        settle(transcript)
+    assert painted.n > 5
+    assert painted.squeezed == []
+
+
+def test_a_new_version_of_the_last_answer_builds_nothing_else(transcript: Transcript) -> None:
+    transcript.show_messages(LONG)
+    settle(transcript)
+    before = transcript.views
+    transcript.show_branch([*LONG[:-1], Message(Role.ASSISTANT, "Another answer")])
+    assert transcript.views[:-1] == before[:-1]
+    assert transcript.is_following
+    whole(transcript)
 
 
 def test_it_scrolls_up_and_down_without_a_jump_or_a_gap(transcript: Transcript) -> None:

@@ -149,6 +149,10 @@ def test_chats_are_switched_renamed_deleted_and_brought_back(arrive: Arrive) -> 
     assert [m.text for m in person.shown] == ["first chat", "first chat "]
     person.window.show_toast("Done", None)
     (toast,) = person.page.findChildren(Toast)
+    assert toast.sign == "check"
+    person.hearth.controller.toast.emit("Still answering", "warn")
+    (toast,) = person.page.findChildren(Toast)
+    assert (toast.sign, toast.button) == ("warn", None)
     toast.settle()
     assert toast.geometry().center().y() < person.page.transcript.mapTo(person.page, QPoint(0, 0)).y(), "in the bar"
 

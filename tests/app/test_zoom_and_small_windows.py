@@ -9,20 +9,24 @@ import control_walk as walk
 import pytest
 from control_room import Room
 from patient_bot import PatientBot
-from PySide6.QtCore import QPoint, QRect
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
+from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QLineEdit, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
-from support.repetitions import slow
+from support.repetitions import slow, some_daily
+from test_every_control import PLACES, end_answer
 
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.ui.look import language, theme
+from app.ui.widgets import floating
 from app.ui.widgets.controls import Button, Label
 
 pytestmark = pytest.mark.gui
 
 SMALLEST = ((720, 560), 1.6)
 OTHERS = (((720, 560), 0.8), ((1280, 832), 1.2), ((900, 600), 1.6))
+SCREEN = QSize(800, 600)
+RESIZABLE = ("settings", "about", "blind votes", "personas", "tokens of an answer")
 PAGES = ("new chat", "chat", "models", "live")
 
 
@@ -154,3 +158,26 @@ def test_nothing_is_cut_in_german_in_the_smallest_window(qapp: QApplication, qtb
             room.window.deleteLater()
     finally:
         language.use_language("en")
+
+
+@pytest.mark.parametrize("place", some_daily(PLACES, RESIZABLE))
+def test_every_dialog_fits_a_small_screen_at_the_largest_type(
+    room: Room, qapp: QApplication, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(floating, "most_of_screen", lambda dialog: SCREEN * 0.9)
+    room.reset()
+    theme.apply(qapp, "light", theme.MAX_ZOOM)
+    room.window.resize(SCREEN)
+    walk.settle()
+    try:
+        root = PLACES[place](room)
+        walk.come_to_rest(room.window)
+        if isinstance(root, QDialog):
+            needed = root.size().expandedTo(root.minimumSize()).expandedTo(root.minimumSizeHint())
+            assert needed.boundedTo(SCREEN) == needed
+            for area in root.findChildren(QScrollArea):
+                scrolls = area.horizontalScrollBarPolicy() != Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+                assert scrolls or not area.isVisible() or area.horizontalScrollBar().maximum() <= 1
+    finally:
+        end_answer(room)
+        room.reset()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.chat.store.conversation import CallState, Message, Role, ToolCall, content_of
 from app.clients.answer_request import AnswerRequest
@@ -46,15 +46,14 @@ def history(messages: Sequence[Message], answered_id: str, system_prompt: str) -
     return [*_instructions(system_prompt), *(one.sent for one in _said(messages, answered_id))]
 
 
-@dataclass(frozen=True)
-class _Said:
+class _Said(NamedTuple):
     """A message that the model sees. id: of the chat's message."""
 
     id: str
     sent: dict[str, Any]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Turn:
     """A question, the answers that end with calls and the results of these, and the last answer."""
 
@@ -99,7 +98,7 @@ def _round(message: Message, words: str) -> list[_Said]:
 def _unthinking(said: _Said) -> _Said:
     if "reasoning" not in said.sent:
         return said
-    return replace(said, sent={name: value for name, value in said.sent.items() if name != "reasoning"})
+    return said._replace(sent={name: value for name, value in said.sent.items() if name != "reasoning"})
 
 
 def _result_of(call: ToolCall) -> str:

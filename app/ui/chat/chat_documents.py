@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from app.models.model_selection import fits
 from app.translation import tr, tr_n
 from app.ui.composer.documents_button import DocumentsOffer
 from app.ui.documents.document_labels import name_of
-from app.ui.widgets.floating import Menu, confirm
+from app.ui.widgets.floating import Menu, Undo, confirm
 
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
@@ -163,5 +163,5 @@ class ChatDocuments(QObject):
     def _add_to_menu(self, menu: Menu) -> None:
         menu.add(tr("Documents"), "documents", self.open_dialog)
 
-    def _say(self, words: str, undo: Callable[[], None] | None) -> None:
+    def _say(self, words: str, undo: Undo) -> None:
         (self._window if self._dialog is None else self._dialog).show_toast(words, undo)

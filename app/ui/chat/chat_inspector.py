@@ -104,7 +104,7 @@ class ChatInspector(QObject):
 
     def _export_or_say(self, record: Inspection | None) -> None:
         if record is None:
-            self._chat.toast.emit(tr("The tokens of the last answer were not recorded"), None)
+            self._chat.toast.emit(tr("The tokens of the last answer were not recorded"), "info")
         else:
             self._export(record, self._window)
 
@@ -119,6 +119,7 @@ class ChatInspector(QObject):
         try:
             path.write_text("".join(f"{line}\n" for line in record.lines()), encoding="utf-8")
         except OSError as error:
-            self._chat.toast.emit(tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error), None)
+            words = tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error)
+            self._chat.toast.emit(words, "warn")
         else:
             self._chat.toast.emit(tr("Tokens exported to {name}", name=path.name), None)

@@ -31,7 +31,7 @@ from app.ui.look.painting import antialiased, block, say_changed
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.empty_state import EmptyState
-from app.ui.widgets.floating import announce, resize_within_screen
+from app.ui.widgets.floating import announce, resize_within_screen, set_smallest
 from app.ui.widgets.flow import Flow
 from app.ui.widgets.pick_row import PickRow
 from app.ui.widgets.search_field import SearchField
@@ -463,4 +463,4 @@ class InspectorDialog(QDialog):
         font = theme.font("code")
         font.setPixelSize(theme.px(16))
         self.details.token.setFont(font)
-        self.setMinimumSize(px(520), px(420))
+        set_smallest(self, 520, 420)

@@ -15,7 +15,7 @@ from app.ui.look import theme
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
-from app.ui.widgets.floating import announce, resize_within_screen
+from app.ui.widgets.floating import announce, resize_within_screen, set_smallest
 from app.units import rate, seconds
 from engine.errors import EngineError
 from engine.evaluation.comparison import Choice, ComparisonFile
@@ -76,7 +76,7 @@ class VotesDialog(QDialog):
             whole.addWidget(part, int(part is self._stack))
         whole.addLayout(foot)
         focus_ring.install(self)
-        self.setMinimumSize(theme.px(700), theme.px(460))
+        set_smallest(self, 700, 460)
         resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
         self._show()
 

@@ -17,7 +17,7 @@ from app.ui.look.icons import Glyph
 from app.ui.widgets.controls import Button, IconButton, Label, Progress
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.empty_state import EmptyState
-from app.ui.widgets.floating import Toast
+from app.ui.widgets.floating import Toast, Undo
 from app.units import gigabytes
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class DocumentsDialog(Dialog):
         documents.changed.connect(self._show)
         self._show()
 
-    def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
+    def show_toast(self, words: str, undo: Undo) -> None:
         """Show a toast above the buttons."""
         shadow = round(self._pad / theme.current().zoom)
         Toast.show_on(self, words, undo, lambda: TOAST_LIFT + shadow)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QAbstractListModel, QEvent, QModelIndex, QObject, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent, QMouseEvent, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -270,6 +270,11 @@ class CommandPalette(Popover):
         height = min(wanted.height(), window.height() - 2 * edge)
         top = max(min(theme.px(TOP), (window.height() - height) // 2), edge)
         return QRect((window.width() - wanted.width()) // 2, top, wanted.width(), height)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.WindowBlocked and watched is self.parent():
+            self.dismiss()  # a dialog opened, by a shortcut or by itself
+        return super().eventFilter(watched, event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if is_typed(event):  # typing filters, wherever the focus is

@@ -24,6 +24,7 @@ from app.ui.printing.pdf_file import page_size, write_pdf
 from app.ui.printing.printed_chat import LAYOUT_SHARE, MARGIN_MM, Prepared, PrintedChat, prepare
 from app.ui.widgets.controls import Button, Label, Progress
 from app.ui.widgets.dialog import Dialog
+from app.ui.widgets.floating import resize_within_screen
 
 if TYPE_CHECKING:
     from PySide6.QtPrintSupport import QPrinter
@@ -179,7 +180,7 @@ class Preview(QDialog):
         row.addWidget(go)
         column.addWidget(pages, 1)
         column.addLayout(row)
-        self.resize(theme.px(780), min(theme.px(1000), self.screen().availableSize().height() * 9 // 10))
+        resize_within_screen(self, theme.px(780), theme.px(1000))
 
 
 def light_diagram(source: str) -> str | None:

@@ -21,7 +21,7 @@ from app.ui.look import theme
 from app.ui.look.icons import Glyph
 from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label, Segments
-from app.ui.widgets.floating import resize_within_screen
+from app.ui.widgets.floating import resize_within_screen, set_smallest
 from engine import __version__
 from engine.assets import asset_root
 
@@ -222,4 +222,4 @@ class AboutDialog(QDialog):
         self._column.setSpacing(theme.px(16))
         self._head.setSpacing(theme.px(16))
         self._inside.setContentsMargins(theme.px(18), theme.px(14), theme.px(4), theme.px(4))
-        self.setMinimumSize(theme.px(520), theme.px(400))
+        set_smallest(self, 520, 400)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shiboken6 import isValid
+
 from app.servers.local_server import LocalServer
 from app.translation import figure, tr, tr_n
 from app.ui.settings.setting_groups import ValueRow
@@ -42,7 +44,8 @@ class LocalServerRows:
         return [self.address, self.key, self.talking]
 
     def _leave(self, *_: Any) -> None:
-        self._server.changed.disconnect(self.show)
+        if isValid(self._server):  # it is deleted first where the window closes
+            self._server.changed.disconnect(self.show)
 
     def _ask_renew(self) -> None:
         confirm(

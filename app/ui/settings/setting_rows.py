@@ -115,6 +115,9 @@ class SettingRow(QFrame):
         self.row.setSpacing(theme.px(20))
         self.setMinimumHeight(theme.px(ROW_PX))
 
+    def set_narrow(self, narrow: bool) -> None:
+        """Place a wide control below the text, or beside it."""
+
     def name(self) -> str:
         """Return the control's accessible name."""
         return f"{self.setting.title}. {self.setting.description}" if self.setting.description else self.setting.title
@@ -129,6 +132,9 @@ class ChoiceRow(SettingRow):
         self.segments.picked.connect(self.edited)
         self.row.addWidget(self.segments)
         self.restyle()
+
+    def set_narrow(self, narrow: bool) -> None:
+        _set_below(self.row, narrow)
 
     def text_for(self, value: Any) -> str:
         return dict(self.setting.choices).get(value, "")
@@ -194,6 +200,9 @@ class SliderRow(SettingRow):
         self.words.setToolTip(words if value is None else "")
         self.slider.setAccessibleDescription(words)
         self._offer_back(value)
+
+    def set_narrow(self, narrow: bool) -> None:
+        _set_below(self.row, narrow)
 
     def set_automatic(self, automatic: float | None, value: Any) -> None:
         """Set the value that None stands for."""
@@ -366,3 +375,8 @@ def row_for(setting: Setting, automatic: float | None = None) -> SettingRow:
     reach = (setting.bounds.high or 0) - (setting.bounds.low or 0)
     aimable = setting.bounds.step is not None and reach / setting.bounds.step <= MAX_STEPS
     return SliderRow(setting, automatic) if aimable else NumberRow(setting)
+
+
+def _set_below(row: QHBoxLayout, below: bool) -> None:
+    row.setDirection(QHBoxLayout.Direction.TopToBottom if below else QHBoxLayout.Direction.LeftToRight)
+    row.setSpacing(theme.px(8 if below else 20))

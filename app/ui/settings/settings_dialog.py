@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
+from PySide6.QtGui import QCloseEvent, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QApplication, QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.servers.local_server import LocalServer
@@ -23,11 +23,12 @@ from app.ui.settings.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from app.ui.settings.tool_server_rows import ToolServerRows
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.floating import resize_within_screen
+from app.ui.widgets.floating import resize_within_screen, set_smallest
 from engine import __version__
 from engine.library.updates import release
 
 COLUMN_PX = 720
+NARROW_PX = 560  # below this width, wide controls are below their texts
 
 
 class SettingsDialog(QDialog):
@@ -213,6 +214,17 @@ class SettingsDialog(QDialog):
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.search.selectAll()
 
+    def _fit_width(self) -> None:
+        narrow = self.width() < theme.px(NARROW_PX)
+        side = theme.px(8 if narrow else 24)
+        self._centre.setContentsMargins(side, 0, side, 0)
+        for row in self.findChildren(SettingRow):
+            row.set_narrow(narrow)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_width()
+
     def _set_groups_aside(self) -> None:
         """Hide the groups out of view: a style sheet costs twice as much for a visible widget."""
         self._scrolled = self.area.verticalScrollBar().value()
@@ -229,10 +241,10 @@ class SettingsDialog(QDialog):
     def _restyle(self) -> None:
         self._column_host.setMaximumWidth(theme.px(COLUMN_PX))
         self._column.setContentsMargins(0, theme.px(20), 0, theme.px(6))
-        self._centre.setContentsMargins(theme.px(24), 0, theme.px(24), 0)
         self._head.setContentsMargins(0, 0, 0, theme.px(16))
         self.nothing.setContentsMargins(0, theme.px(40), 0, theme.px(40))
-        self.setMinimumSize(theme.px(560), theme.px(360))
+        set_smallest(self, NARROW_PX, 360)
+        self._fit_width()
         for group in self._set_aside:
             group.show()
         if self._set_aside:

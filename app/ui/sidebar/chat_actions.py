@@ -52,7 +52,7 @@ class ChatActions(QObject):
         folders.imports.began.connect(self._show_progress)
         folders.imports.done.connect(self._show_summary)
         folders.imports.cancelled.connect(
-            lambda: folders.toast.emit(tr("Import cancelled. Nothing was imported."), None)
+            lambda: folders.toast.emit(tr("Import cancelled. Nothing was imported."), "info")
         )
         for ended in (folders.imports.done, folders.imports.cancelled, folders.imports.failed):
             ended.connect(self._close_progress)

@@ -197,6 +197,10 @@ class ChatList(QListView):
         """Edit a folder's name in its row."""
         self._edit(self.chats.folder_index(name))
 
+    def rename_marked(self) -> None:
+        """Edit the name of the marked chat or folder, as F2 does."""
+        self._edit(self.currentIndex())
+
     def _edit(self, index: QModelIndex) -> None:
         if index.isValid():
             self.setCurrentIndex(index)
@@ -290,7 +294,7 @@ class ChatList(QListView):
         elif isinstance(row, ChatRow | FolderRow) and key in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
             self._take(row)
         elif isinstance(row, ChatRow | FolderRow) and key == Qt.Key.Key_F2:
-            self._edit(self.currentIndex())
+            self.rename_marked()
         elif isinstance(row, ChatRow) and key == Qt.Key.Key_Delete:
             self.delete_requested.emit(row.conversation.id)
         else:

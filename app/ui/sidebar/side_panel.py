@@ -191,6 +191,7 @@ class SidePanel(QFrame):
         self.field.left.connect(self.close_search)
         self.field.stepped.connect(self._step)
         self.field.entered.connect(self._take_hit)
+        self.field.rename_asked.connect(self.list.rename_marked)
         self.field.focus_changed.connect(lambda: self.list.set_led(self.field.hasFocus()))
         theme.current().changed.connect(self._restyle)
         self._restyle()

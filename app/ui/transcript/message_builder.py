@@ -13,9 +13,9 @@ from app.ui.transcript.message_column import MessageColumn
 NEWEST = 60  # messages that are built soon after a chat opens
 BATCH = 20  # built when the user scrolls towards them
 MOST_BUILT = 120  # beyond this, those farthest from the view are removed
-# Before the first paint, build enough messages to fill the view this many times, within these limits; an answer with a
-# table and code takes 10 ms.
-AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.1
+# Before anything else, build enough messages to fill the view this many times, within these limits; an answer with a
+# table and code takes 10 ms. If the time is not enough, the next slices go on, and the view is painted after them.
+AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.02
 SLICE_S = 0.008  # of the GUI thread per slice for the others
 
 
@@ -29,6 +29,8 @@ class MessageBuilder(QObject):
         super().__init__(column)
         self._column, self._top = column, top
         self._above = self._below = 0  # messages to build before and after the built ones
+        self._unfilled = 0  # px of the view that nothing is built for yet
+        self._fills_above = False  # the view is filled from its end upwards
         self.timer = QTimer(self, singleShot=True)
         self.timer.timeout.connect(self._build_slice)
 
@@ -37,26 +39,44 @@ class MessageBuilder(QObject):
         """Whether messages are still to be built."""
         return self.timer.isActive()
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether messages are still to be built before the view can be painted."""
+        return self._unfilled > 0 and self.timer.isActive()
+
     def build_end(self, view_height: int) -> None:
-        """Build the newest messages that fill the view; up to NEWEST follow in slices."""
+        """Build the newest messages, in slices: those that fill the view first, then up to NEWEST."""
         column = self._column
         column.first = len(column.messages)
-        room = VIEWS_AT_ONCE * view_height
-        until = time.thread_time() + AT_ONCE_S
-        while column.first and len(column.views) < AT_ONCE and room > 0 and time.thread_time() < until:
-            room -= column.build_above().sizeHint().height()
+        self._fill(view_height, above=True)
         column.fit_room()
         self.mark_last()
         self.want(NEWEST - len(column.views), 0)
 
     def fill_below(self, view_height: int) -> None:
-        """Build messages after the built ones until the view is filled."""
-        column, built = self._column, 0
-        room = VIEWS_AT_ONCE * view_height
+        """Build messages after the built ones until the view is filled. The caller requests the next slices."""
+        self._fill(view_height, above=False)
+
+    def _fill(self, view_height: int, above: bool) -> None:
+        self._unfilled, self._fills_above = int(VIEWS_AT_ONCE * view_height), above
         until = time.thread_time() + AT_ONCE_S
-        while column.last < len(column.messages) and built < AT_ONCE and room > 0 and time.thread_time() < until:
-            room -= column.build_below().sizeHint().height()
-            built += 1
+        for _ in range(AT_ONCE):
+            if not self._build_to_fill() or time.thread_time() >= until:
+                return
+        self._unfilled = 0
+
+    def _build_to_fill(self) -> bool:
+        """Build the next message that fills the view. Return False if it is filled, or none is left."""
+        column = self._column
+        left = column.first if self._fills_above else len(column.messages) - column.last
+        if left <= 0:
+            self._unfilled = 0
+        if self._unfilled > 0:
+            view = column.build_above() if self._fills_above else column.build_below()
+            self._above -= self._fills_above
+            self._below -= not self._fills_above
+            self._unfilled -= view.sizeHint().height()
+        return self._unfilled > 0
 
     def want(self, above: int, below: int) -> None:
         """Request further messages before and after the built ones, in slices."""
@@ -89,8 +109,11 @@ class MessageBuilder(QObject):
 
     def _build_slice(self) -> None:
         """Build for a moment."""
-        column, until = self._column, time.perf_counter() + SLICE_S
-        while self._above > 0 or self._below > 0:
+        column, filling = self._column, self._unfilled > 0
+        until = time.perf_counter() + (AT_ONCE_S if filling else SLICE_S)
+        while filling and self._build_to_fill() and time.perf_counter() < until:
+            pass
+        while not filling and (self._above > 0 or self._below > 0):
             if self._above > 0 and column.first:
                 self._above -= 1
                 column.build_above()
@@ -105,7 +128,10 @@ class MessageBuilder(QObject):
                 self.timer.start(0)  # if that was the last one, the next slice does nothing
                 break
         else:
-            self._remove_the_farthest()
+            if not filling:
+                self._remove_the_farthest()
+        if filling:
+            self.timer.start(0)
         column.fit_room()
         self.mark_last()
         self.built.emit()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
 from shiboken6 import isValid
@@ -22,7 +22,7 @@ from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.context_reach import ContextReach
 from app.ui.transcript.jump_button import JumpButton
-from app.ui.transcript.message_builder import BATCH, NEWEST, MessageBuilder
+from app.ui.transcript.message_builder import AT_ONCE, BATCH, NEWEST, MessageBuilder
 from app.ui.transcript.message_column import MessageColumn, common_length, text_column
 from app.ui.transcript.message_view import HAS_NOTES, MessageView
 from app.ui.transcript.own_message import OwnMessage
@@ -77,6 +77,7 @@ class Transcript(QScrollArea):
         self._column.setAutoFillBackground(True)
 
         self.stream.flushed.connect(self.text_find.grew)
+        self.stream.flushed.connect(self._settle_before_paint)
         self.builder.built.connect(self._take_built)
         self._leap_timer = QTimer(self, singleShot=True)
         self._leap_timer.timeout.connect(self._leap)
@@ -143,8 +144,15 @@ class Transcript(QScrollArea):
         column.drop_sent_edits(before)
         self._anchor = None
         if not keep or same < column.first or (not column.views and same):
-            column.start_at(0)
-            self._build_the_end()
+            if column.first < same == column.last and len(messages) - same <= AT_ONCE:
+                while column.last < len(messages):
+                    column.build_below()
+                column.fit_room()
+                self.builder.mark_last()
+                self.jump_to_end()
+            else:
+                column.start_at(0)
+                self._build_the_end()
         else:
             self._following = False
             self.builder.fill_below(self.viewport().height())
@@ -154,6 +162,7 @@ class Transcript(QScrollArea):
                 self._hold(column.views[index - column.first], place)
             self.builder.mark_last()
             self.builder.want(NEWEST // 2, NEWEST // 2)
+            self._paint_when_filled()
         self._reach.find()
         self._show_jump()
         self.text_find.sync()
@@ -201,6 +210,7 @@ class Transcript(QScrollArea):
         self.text_find.sync()
         if message.role is Role.USER or message.state is MessageState.WRITING:
             self.jump_to_end()
+        self._settle_before_paint()
 
     def resume_message(self, message: Message) -> None:
         """Show that a finished answer is being continued."""
@@ -226,6 +236,7 @@ class Transcript(QScrollArea):
         if isinstance(view, AnswerView):
             view.set_model(self._column.new_model(self._column.index(message.id)))
             view.finish(message)
+        self._settle_before_paint()
         self._reach.hear(message)
         self.text_find.sync()
 
@@ -310,12 +321,18 @@ class Transcript(QScrollArea):
     def _build_the_end(self) -> None:
         """Build the newest messages that fill the view, and follow the end."""
         self.builder.build_end(self.viewport().height())
+        self._paint_when_filled()
         self.jump_to_end()
 
     def _take_built(self) -> None:
         """Keep the view in place after messages were built or removed."""
         self._reach.show()
         self._settle()
+        self._paint_when_filled()
+
+    def _paint_when_filled(self) -> None:
+        """Paint again once the messages in view are built, so that nobody sees a part of them."""
+        self.viewport().setUpdatesEnabled(not self.builder.is_filling)
 
     def _theme_changes(self) -> None:
         self._is_changing = True
@@ -344,6 +361,7 @@ class Transcript(QScrollArea):
             column.fit_room()
             self.builder.mark_last()
             self.builder.want(BATCH, BATCH)
+            self._paint_when_filled()
         self._hold(column.views[index - column.first], offset)
         self._show_jump()
 
@@ -406,6 +424,11 @@ class Transcript(QScrollArea):
         column.resize(column.width(), max(column.minimumSizeHint().height(), self.viewport().height()))
         column.settle()
         self._on_range(0, self.verticalScrollBar().maximum())
+
+    def _settle_before_paint(self) -> None:
+        """Give every message its height now: else they are painted once within the old height, and cut."""
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+        self._settle()
 
     def _move(self, value: int) -> None:
         self._moving = True

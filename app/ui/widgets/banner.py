@@ -11,11 +11,10 @@ from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.look.icons import Glyph
 from app.ui.widgets.controls import Button, IconButton, Label
-from app.ui.widgets.floating import announce
+from app.ui.widgets.floating import SIGNS, announce
 from app.ui.widgets.flow import Flow
 from app.user_messages import UserMessage
 
-_SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}
 MAX_LINES = 8  # of details; more scroll
 _REFITS = {QEvent.Type.LayoutRequest, QEvent.Type.ShowToParent, QEvent.Type.HideToParent}
 
@@ -73,7 +72,7 @@ class Banner(QFrame):
     def show_message(self, message: UserMessage) -> None:
         """Show a message, replacing the current one."""
         self.message = message
-        glyph, token = _SIGNS[message.severity]
+        glyph, token = SIGNS[message.severity]
         self._icon.set_look(glyph, token, f"{token}_soft")
         self._title.setText(message.title)
         self._sentence.setText(message.sentence)

@@ -9,6 +9,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QKeyEvent, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
+    QBoxLayout,
     QDialog,
     QFrame,
     QGridLayout,
@@ -112,8 +113,14 @@ class Dialog(QDialog):
         """Resize the dialog to its preferred width and its content's height, within the window."""
         owner = self.parentWidget()
         most = owner.window().size() if owner is not None else self.screen().availableSize()
+        self._row.setDirection(QBoxLayout.Direction.LeftToRight)
         buttons = self._row.sizeHint().width() + 2 * theme.px(20)
         wide = min(max(theme.px(self._wide_px), buttons), most.width() - theme.px(32))
+        rows = 1
+        if buttons > wide:
+            self._row.setDirection(QBoxLayout.Direction.TopToBottom)
+            rows = sum((item := self._row.itemAt(i)) is not None and item.widget() is not None
+                       for i in range(self._row.count()))  # fmt: skip
         room = wide - 2 * theme.px(20)
         bar = self._area.verticalScrollBar().sizeHint().width()
         for segments in self._inner.findChildren(Segments):
@@ -123,13 +130,13 @@ class Dialog(QDialog):
             if (layout := part.layout()) is not None:
                 layout.activate()
         # A layout gives wrapping text more height than it needs, so every height is computed here.
-        used = 2 * theme.px(20) + theme.px(8 + 32) + 4 * theme.px(6)
+        used = 2 * theme.px(20) + rows * theme.px(8 + 32) + 4 * theme.px(6)
         for label in (self.heading, self.sentence):
             if not label.isHidden():
                 label.fix_height(room)
                 used += label.height()
         high = _height(self.body, room)
-        shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80)))
+        shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80 if rows == 1 else 40)))
         if shown < high:
             high = _height(self.body, room - bar)
             self._inner.setFixedSize(room - bar, high)

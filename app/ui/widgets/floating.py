@@ -17,6 +17,7 @@ from app.ui.look.icons import Glyph
 from app.ui.look.painting import antialiased, outline
 from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
+from app.user_messages import Severity
 
 RINGS, DROP = 18, 5
 PAD = RINGS + DROP + 1  # space for the shadow on every side
@@ -42,9 +43,19 @@ def announce(widget: QWidget, words: str) -> None:
     QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, words))
 
 
+def most_of_screen(dialog: QWidget) -> QSize:
+    """Return the largest size of a dialog: 90 % of its screen, so that its last row stays reachable."""
+    return dialog.screen().availableSize() * 0.9
+
+
 def resize_within_screen(dialog: QWidget, width: int, height: int) -> None:
-    """Resize a dialog to at most 90 % of the screen, so that its last row stays reachable."""
-    dialog.resize(QSize(width, height).boundedTo(dialog.screen().availableSize() * 0.9))
+    """Resize a dialog, to at most `most_of_screen`."""
+    dialog.resize(QSize(width, height).boundedTo(most_of_screen(dialog)))
+
+
+def set_smallest(dialog: QWidget, width: int, height: int) -> None:
+    """Set the smallest size of a dialog in logical pixels at zoom 1, at most `most_of_screen`."""
+    dialog.setMinimumSize(QSize(theme.px(width), theme.px(height)).boundedTo(most_of_screen(dialog)))
 
 
 class Scrim(QWidget):
@@ -100,19 +111,26 @@ class Menu(QMenu):
         return action
 
 
+Undo = Callable[[], None] | Severity | None
+SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}  # glyph and colour of a severity
+
+
 class Toast(QFrame):
-    """A toast: a short confirmation on a page, with Undo where possible."""
+    """A toast: a short confirmation on a page, with Undo where possible; or, with a severity, a short notice."""
 
     gone = Signal()
 
-    def __init__(self, page: QWidget, words: str, undo: Callable[[], None] | None, lift: Lift) -> None:
+    def __init__(self, page: QWidget, words: str, undo: Undo, lift: Lift) -> None:
         super().__init__(page)
         self.setAccessibleName(words)
+        self.sign, token = ("check", "ok")
+        if isinstance(undo, str):
+            (self.sign, token), undo = SIGNS[undo], None
         self._undo, self._lift = undo, lift
         row = QHBoxLayout(self)
         row.setContentsMargins(PAD + theme.px(14), PAD, PAD + theme.px(8 if undo else 16), PAD)
         row.setSpacing(theme.px(10))
-        row.addWidget(Glyph("check", "ok", 17))
+        row.addWidget(Glyph(self.sign, token, 17))
         self.words = Label(words, "small", "ink", elide=True)
         row.addWidget(self.words, 1)
         self.button: Button | None = None
@@ -130,7 +148,7 @@ class Toast(QFrame):
         theme.current().changed.connect(self._place)
 
     @staticmethod
-    def show_on(page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: Lift = lambda: 24) -> Toast:
+    def show_on(page: QWidget, words: str, undo: Undo = None, lift: Lift = lambda: 24) -> Toast:
         """Show a toast on a page, replacing the current one."""
         for child in page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
             child.close_now()

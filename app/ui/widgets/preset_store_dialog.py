@@ -27,7 +27,7 @@ from app.translation import tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.floating import Toast, resize_within_screen
+from app.ui.widgets.floating import Toast, resize_within_screen, set_smallest
 from app.ui.widgets.pick_menu import clear
 from app.ui.widgets.pick_row import PickRow
 
@@ -136,15 +136,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         within.addLayout(self._rows)
         within.addWidget(self.new)
         within.addStretch(1)
-        self._area = QScrollArea()
-        self._area.setProperty("kind", "plain")
-        self._area.setFrameShape(QFrame.Shape.NoFrame)
-        self._area.setWidgetResizable(True)
-        self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._area.viewport().setAutoFillBackground(False)
-        self._area.setWidget(self._list_host)
-        self._list_host.setAutoFillBackground(False)
+        self._area = _scrolling(self._list_host)
         self._card = QFrame()
         self._card.setProperty("kind", "card")
         self._inside = QVBoxLayout(self._card)
@@ -158,7 +150,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         self._inside.addLayout(self._actions)
         self._across = QHBoxLayout()
         self._across.addWidget(self._area)
-        self._across.addWidget(self._card, 1)
+        self._across.addWidget(_scrolling(self._card), 1)
         foot = QHBoxLayout()
         foot.addStretch(1)
         foot.addWidget(self.close_button)
@@ -234,7 +226,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         try:
             kept = self.store.put(thing)
         except PresetStoreError as error:
-            Toast.show_on(self, str(error).rstrip("."))
+            Toast.show_on(self, str(error).rstrip("."), "warn")
             return
         self._fill()
         self.show_thing(kept.id)
@@ -289,7 +281,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         try:
             added, left_out = self.store.import_file(path)
         except PresetStoreError as error:
-            Toast.show_on(self, str(error).rstrip("."))
+            Toast.show_on(self, str(error).rstrip("."), "warn")
             return
         words = tr_n("{n} added", "{n} added", len(added)) if added else tr("They are all here")
         if left_out:
@@ -312,7 +304,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         try:
             self.store.export_file(path, self.store.own)
         except OSError as error:
-            Toast.show_on(self, tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error))
+            Toast.show_on(self, tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error), "warn")
             return
         Toast.show_on(self, tr_n("{n} written to {name}", "{n} written to {name}", len(self.store.own), name=path.name))
 
@@ -338,4 +330,18 @@ class PresetStoreDialog(QDialog, Generic[T]):
         self._inside.setSpacing(px(10))
         self._actions.setSpacing(px(8))
         self.name.setFont(theme.font("row"))
-        self.setMinimumSize(px(560), px(420))
+        set_smallest(self, 560, 420)
+
+
+def _scrolling(content: QWidget) -> QScrollArea:
+    """Return a frameless area in which the content scrolls if it is too high."""
+    area = QScrollArea()
+    area.setProperty("kind", "plain")
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setWidgetResizable(True)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.viewport().setAutoFillBackground(False)
+    area.setWidget(content)
+    content.setAutoFillBackground(False)
+    return area

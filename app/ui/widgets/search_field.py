@@ -45,6 +45,7 @@ class SearchField(GlassField):
     left = Signal()
     stepped = Signal(int)
     entered = Signal()
+    rename_asked = Signal()  # F2
     focus_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -71,6 +72,8 @@ class SearchField(GlassField):
             self.stepped.emit(1 if key == Qt.Key.Key_Down else -1)
         elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
             self.entered.emit()
+        elif key == Qt.Key.Key_F2:
+            self.rename_asked.emit()
         else:
             super().keyPressEvent(event)
 

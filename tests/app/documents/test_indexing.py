@@ -138,11 +138,57 @@ def test_a_file_that_always_changes_holds_up_no_other(
         return reads(one, *of)
 
     os.utime(folder / "deep" / "deeper" / "b.md", (0, 0))  # the newest is read first
+    monkeypatch.setattr(indexing, "_LONGEST_REST_S", 0.0)
     monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)
     monkeypatch.setattr(watched.indexer._reader, "read", grow)
     watched.indexer.set_folders([str(folder)])
     watched.wait_idle()
     assert read[:3] == ["a.txt", "b.md", "a.txt"]
+
+
+def test_a_file_that_always_changes_rests_between_readings(
+    watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, path, read = watched.indexer._reader.read, str(folder / "a.txt"), list[str]()
+
+    def grow(one: Path, *of: Any) -> Any:
+        read.append(one.name)
+        if str(one) == path:
+            watched.indexer._have_changed({path})
+        return reads(one, *of)
+
+    monkeypatch.setattr(indexing, "_REST_S", 100.0)
+    monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)
+    monkeypatch.setattr(watched.indexer._reader, "read", grow)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait(lambda: len(watched.texts()) == 2)
+    (folder / "c.txt").write_text("third paper")
+    watched.indexer._have_changed({path, str(folder / "c.txt")})
+    watched.wait(lambda: "c.txt" in watched.texts())
+    assert sorted(read) == ["a.txt", "b.md", "c.txt"]
+    watched.indexer._rests.clear()
+    watched.indexer._have_changed({path})
+    watched.wait(lambda: read.count("a.txt") == 2)
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_what_changes_during_a_scan_is_read_after_it(
+    watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+) -> None:
+    lists, late = indexing.documents_in, folder / "late.txt"
+
+    def write_late(*of: Any) -> Any:
+        yield from lists(*of)
+        if not late.exists():
+            late.write_text("late paper")
+            if is_watched:
+                watched.indexer._have_changed({str(late)})
+
+    monkeypatch.setattr(indexing, "documents_in", write_late)
+    if is_watched:
+        monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait(lambda: watched.texts().get("late.txt") == "late paper")
 
 
 def test_what_changed_between_two_starts_is_read_again(tmp_path: Path, folder: Path) -> None:

@@ -18,7 +18,7 @@ BAMBOO = "fake-as-Bamboo"
 
 def loads_of(desk: Desk) -> tuple[ClientLoads, list[str]]:
     loads, said = ClientLoads(desk.engine, desk.controller), list[str]()
-    loads.said.connect(said.append)
+    loads.said.connect(lambda words, severity: said.append(words))
     desk.wait_ready()
     return loads, said
 

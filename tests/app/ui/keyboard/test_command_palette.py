@@ -10,7 +10,7 @@ from person import Arrive
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat.store.conversation import Conversation
@@ -227,3 +227,16 @@ def test_everything_is_found_from_the_keyboard_in_the_real_window(arrive: Arrive
     for label in dialog.findChildren(Label):
         assert not label.elides, label.text()
     dialog.reject()
+
+
+def test_a_dialog_closes_the_palette_behind_it(qtbot: QtBot) -> None:
+    window = QWidget()
+    window.resize(900, 600)
+    qtbot.addWidget(window)
+    window.show()
+    palette = CommandPalette(window, lambda: COMMANDS, entry)
+    palette.toggle()
+    dialog = QDialog(window)
+    dialog.open()
+    assert not palette.is_open
+    dialog.close()

@@ -399,6 +399,22 @@ def test_up_and_down_choose_a_hit_from_the_field_and_return_opens_it(sidebar: Si
     assert told.args == [CHATS[1].id, "m1", "d"]
 
 
+def test_f2_in_the_search_field_renames_the_marked_hit(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.open_search()
+    field, view = sidebar.panel.field, sidebar.panel.list
+    with qtbot.waitSignal(sidebar.search_changed):
+        QTest.keyClicks(field, "d")
+    sidebar.set_search_hits("d", [SearchHit(CHATS[1]), SearchHit(CHATS[0])])
+    QTest.keyClick(field, Qt.Key.Key_Down)
+    QTest.keyClick(field, Qt.Key.Key_F2)
+    (editor,) = view.viewport().findChildren(QLineEdit)
+    assert editor.text() == CHATS[0].title
+    editor.setText("Dogs")
+    with qtbot.waitSignal(sidebar.rename_requested) as told:
+        QTest.keyClick(editor, Qt.Key.Key_Return)
+    assert told.args == [CHATS[0].id, "Dogs"]
+
+
 def test_return_opens_the_first_hit_of_what_was_typed_even_before_it_is_found(sidebar: Sidebar, qtbot: QtBot) -> None:
     sidebar.open_search()
     field = sidebar.panel.field
