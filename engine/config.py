@@ -377,6 +377,10 @@ class ModelConfig:
         """FFNs of the first layer that a token uses."""
         return 1 if self.is_dense(0) else max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
+    def mode_on_gpu(self, wanted: Mode) -> Mode:
+        """Return the mode of a model with layers on a GPU: nothing is predicted inside experts there."""
+        return "exact" if wanted == "sparse" and self.n_experts else wanted
+
     @property
     def routed_share(self) -> float:
         """Share of a layer's neurons in the experts that a token uses; 1 without a router."""

@@ -183,9 +183,7 @@ def read_setting(
     if known.weights is None:
         case = Case(model, kv_codec, engine.sequences, sum(predictor_ram(opened, engine.mode)))
         model = as_loaded(case, context // engine.sequences, limits, fired_share(opened, engine.mode), threads)
-    predictors, mode = None, engine.mode
-    if opened.config.n_experts and mode == "sparse":
-        mode = "exact"  # the GPU predicts nothing inside experts
+    predictors, mode = None, opened.config.mode_on_gpu(engine.mode)
     predicts = opened.has_predictors and opened.config.has_zeros and not opened.config.n_experts
     if predicts and mode in ("auto", "sparse"):
         try:
