@@ -451,6 +451,11 @@ class ModelConfig:
         others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart
         return not (others or self.mixer_only_layers)
 
+    @property
+    def predicts_neurons(self) -> bool:
+        """Return whether predictors of active neurons can be trained."""
+        return self.has_zeros and self.walks_by_layer and not (self.n_experts and self.weighed_inputs)
+
     def ffn_width(self, layer: int) -> int:
         """Return the neurons of the layer's FFN, or of each of its experts; 0 without an FFN."""
         if layer in self.mixer_only_layers:

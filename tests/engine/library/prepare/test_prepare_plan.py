@@ -243,14 +243,25 @@ def test_a_prepared_bundle_that_is_gone_gives_way_to_the_files(gguf: Path, tmp_p
         outlook(installed(tmp_path / "nothing"), engine=engine)
 
 
-def test_experts_need_neither_counts_nor_predictors(tmp_path: Path) -> None:
+def test_with_a_gpu_experts_need_neither_counts_nor_predictors(tmp_path: Path) -> None:
     opened = open_model(make_tiny_mixtral(tmp_path / "experts.gguf"), "relu")
     assert "count" not in what_is_missing(opened)
-    assert "predictors" not in what_is_missing(opened)
     engine = reference(slow_machine(tmp_path / "hw.json", gpu=True))
     gains = Gains(opened, engine)
     assert gains.missing == Ways(convert=True)
     assert gains.tok_s(Ways()) == pytest.approx(solve_model(opened, engine).placement.predicted_tok_s, rel=0.02)
+
+
+def test_neurons_inside_experts_are_predicted_where_it_pays(tmp_path: Path) -> None:
+    path = make_tiny_mixtral(tmp_path / "experts.gguf", sizes={"d_model": 128, "d_ff": 512, "max_context": 128})
+    engine = reference(slow_machine(tmp_path / "hw.json"))
+    assert Gains(open_model(path), engine).missing == Ways(convert=True, train=True)
+    found = seen(path, engine)
+    assert stages(found.plan) == ["convert", "train", "solve"]
+    assert not found.plan.can_use_sign
+    assert found.plan.eta_s
+    assert stages(seen(path, engine, sparsity=replace(RARELY, active_share=0.3)).plan) == ["convert", "solve"]
+    assert stages(seen(path, engine, predictors="sign").plan) == ["convert", "solve"]
 
 
 def test_the_cpu_counts_while_a_chat_fills_the_gpu(tmp_path: Path) -> None:
