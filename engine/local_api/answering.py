@@ -330,7 +330,7 @@ class ApiAnswers:
             log.exception("A step of %d answers is computed one by one", len(ready))
         for one in ready:
             self._advance(one)
-        if joint is not None and len(ready) > 1:
+        if joint is not None:
             joint.took(len(ready), is_together, time.perf_counter() - began)
         reading = [one for one in self._running if one.token is None]
         reading = reading[:1] + [one for one in reading[1:] if one.turn.is_gone]  # one chunk of one prompt

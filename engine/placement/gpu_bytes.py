@@ -158,17 +158,17 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: boo
 def tokens_together(config: ModelConfig) -> int:
     """Return the most tokens of a sequence that run at once on a GPU.
 
-    Tokens share few experts. Of layers with a state, only gated delta nets keep one for each token.
+    Of layers with a state, only gated delta nets keep one for each token.
     """
-    if config.n_experts or (config.delta_layers and (config.delta is None or config.delta.mamba)):
+    if config.delta_layers and (config.delta is None or config.delta.mamba):
         return 1
     return STATES_TOGETHER if config.delta_layers else TOKENS_TOGETHER
 
 
-def n_states(config: ModelConfig) -> int:
-    """Return the states that a layer with one has on the GPU."""
+def n_states(config: ModelConfig, sequences: int = 1) -> int:
+    """Return the states of a layer on the GPU: for tokens that run together, or two for each sequence."""
     together = tokens_together(config)
-    return 2 + (together if together > 1 else 0)
+    return max(2 + (together if together > 1 else 0), 2 * sequences)
 
 
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec, sequences: int = 1) -> I64:
@@ -182,7 +182,7 @@ def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec, sequences
     found[config.n_layers - config.n_shared_kv_layers :] = 0
     found[list(config.ffn_only_layers)] = 0
     if config.recurrence is not None:
-        found[list(config.delta_layers)] = n_states(config) * aligned(4 * config.recurrence.state_size)
+        found[list(config.delta_layers)] = n_states(config, sequences) * aligned(4 * config.recurrence.state_size)
     return found
 
 

@@ -19,6 +19,7 @@ from engine.machine.hardware import HardwareProfile
 from engine.placement.gpu_bytes import gpu_cache_bytes, input_width, kv_layer_bytes, mixed_width, tokens_together
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
+from native_kernels.cuda.delta_net import done_bytes
 
 # Bytes of a CUDA context with its cubins if not measured on this GPU; 300 to 500 MiB are usual.
 USUAL_CONTEXT_BYTES = 450 << 20
@@ -33,8 +34,9 @@ IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
 RAM_MARGIN_BYTES = 1 << 30
 # Python, libraries, the window's process and a token's buffers: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
-# Prefill: positions per chunk on the CPU, the maximum on a GPU, and two buffers for weights that are being uploaded.
-PREFILL_POSITIONS, GPU_PREFILL_POSITIONS = 512, 2048
+# Prefill: positions per chunk on the CPU, the maximum on a GPU, and there if experts are streamed, all of them for each
+# chunk; and two buffers for weights that are being uploaded.
+PREFILL_POSITIONS, GPU_PREFILL_POSITIONS, STREAMED_EXPERTS_POSITIONS = 512, 2048, 4096
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
 # Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget. Where the whole model is on the
@@ -181,7 +183,7 @@ def gpu_scratch_bytes(
     context: tokens of all sequences together.
     """
     together = tokens_together(model.config)
-    tokens = 1 if model.unit or together == 1 else 1 + together
+    tokens = 1 if together == 1 else 1 + together
     answering = (
         _DECODERS * tokens * _decode_bytes(model.config)
         + prefill_bytes(model, context, vram_budget, sequences)
@@ -212,10 +214,16 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
     return (neurons - vram_budget // 2 if model.ffn_is_whole else neurons) // _PINNED_BY_TABLES
 
 
+def longest_chunk(config: ModelConfig) -> int:
+    """Return the positions per chunk of a prompt on a GPU, at most, if weights are streamed for each chunk."""
+    # Layers that read other layers' keys and values keep no more positions than this.
+    return GPU_PREFILL_POSITIONS if config.n_shared_kv_layers or not config.n_experts else STREAMED_EXPERTS_POSITIONS
+
+
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: int = 1) -> int:
     """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
 
-    With experts, this share is larger: in longer chunks, more positions use each streamed expert.
+    With experts, this share is larger: every chunk streams all experts that are not on the GPU.
     """
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
@@ -227,7 +235,12 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: 
             return n_bytes
     if weights > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
         full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
-    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 32))))
+    if not config.n_experts:
+        return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 32)))
+    share = max(LEAST_PREFILL_BYTES, vram_budget // 8)
+    longer = _all_prefill_bytes(model, min(longest_chunk(config), context), wide=False)
+    shorter = _all_prefill_bytes(model, positions // 2, wide=False)
+    return next((n_bytes for n_bytes in (longer, full, shorter) if n_bytes <= share), share)
 
 
 def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
@@ -266,8 +279,11 @@ def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
 def batch_bytes(model: ModelBytes, sequences: int) -> int:
     """Return an upper estimate of the bytes for this many sequences decoded together, without their KV cache."""
     config = model.config
-    heads = 2 * config.q_width + 2 * config.kv_width
+    heads = mixed_width(config)
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
+    of_sequence += 4 * input_width(config)
+    if config.delta is not None:
+        of_sequence += 4 * config.delta.prepared_width + done_bytes(config.delta)
     of_sequence += 16 * config.most_rotated + 16 * config.n_layers
     of_sequence += (8 * config.n_layers + 8) * config.layer_embedding_dim
     of_sequence += 8 * config.n_streams * (config.d_model + 1) * (config.n_streams > 1) + 6 * config.laurel_rank

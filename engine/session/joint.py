@@ -27,10 +27,11 @@ _NEW_SHARE = 0.3  # of the newest measurement in an average
 
 
 class Pace:
-    """Which way is faster for so many answers on a CPU: a batch, or one after another. Measured while they run.
+    """Which way is faster for so many answers: a batch, or one after another. Measured while they run.
 
-    A batch reads the weights once, but its steps run in Python layer by layer, which costs small models more time than
-    the weights (docs/benchmarks.md). The first step of each way is not counted: it may compile kernels.
+    A batch reads the weights once. But on a CPU its steps run in Python layer by layer, which costs small models more
+    time than the weights (docs/benchmarks.md), and a GPU converts all weights to halves. The first step of each way is
+    not counted: it may compile kernels.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,12 @@ class Pace:
         is_faster = self._seconds[n, True][0] <= self._seconds[n, False][0]
         return is_faster != (self._n_steps % PROBE_EVERY == 0)
 
+    def is_ever_faster(self, most: int) -> bool:
+        """Return whether a batch of `most` answers, of which any may be empty, is faster than so many single tokens."""
+        alone = self._seconds.get((1, False))
+        together = [known[0] for (_, way), known in self._seconds.items() if way and known]
+        return not alone or not together or min(together) <= most * alone[0]
+
     def took(self, n: int, together: bool, seconds: float) -> None:
         """Note the time of a step."""
         known = self._seconds.get((n, together))
@@ -57,10 +64,7 @@ class Pace:
 
 
 class JointSteps:
-    """Computes tokens of answers of several sessions of a model together. Not thread-safe.
-
-    most: answers at once; 1 if the model was loaded for one, or its sequences share no work.
-    """
+    """Computes tokens of answers of several sessions of a model together. Not thread-safe."""
 
     def __init__(self, model: LoadedModel, adaptation: Adaptation | None = None) -> None:
         """adaptation: learns from the steps on a CPU; those on a GPU have no counts per neuron."""
@@ -68,15 +72,22 @@ class JointSteps:
         self._batches: dict[int, BatchModel] = {}  # by their size
         self._rows: list[KVCache] = []  # of the batch of the last step; on a GPU, those of no answer among them
         self._pace = Pace()
-        self.most = min(MOST_ANSWERS, model.engine.sequences)
-        if self.most > 1:
+        self._size = min(MOST_ANSWERS, model.engine.sequences)
+        if self._size > 1:
             try:
-                batch = self._batch(self.most)
+                batch = self._batch(self._size)
             except EngineError as error:
                 log.info("Answers of %s are not computed together: %s", model.name, error.message)
-                self.most = 1
+                self._size = 1
             else:
-                self.most = 1 if isinstance(batch, OneByOne) else self.most
+                self._size = 1 if isinstance(batch, OneByOne) else self._size
+
+    @property
+    def most(self) -> int:
+        """Answers to begin at once: 1 if the model was loaded for one, its sequences share no work, or a GPU is faster
+        with one after another: there, a batch takes as long however many answers are in it.
+        """
+        return self._size if self._model.gpu is None or self._pace.is_ever_faster(self._size) else 1
 
     def serves(self, model: LoadedModel) -> bool:
         """Return whether this is for the model as it is placed now."""
@@ -84,7 +95,7 @@ class JointSteps:
 
     def is_together(self, n: int) -> bool:
         """Return whether `compute` is worth calling for so many answers now."""
-        if n < 2 or self.most == 1:
+        if n < 2 or self._size == 1:
             return False
         return self._model.gpu is not None or self._pace.is_together(n)
 
@@ -132,7 +143,7 @@ class JointSteps:
         rows = self._places_of(caches)
         of_row = dict(zip(map(id, caches), tokens, strict=True))
         try:
-            logits = decode_batch(self._batch(self.most), [of_row.get(id(cache), 0) for cache in rows], rows)
+            logits = decode_batch(self._batch(self._size), [of_row.get(id(cache), 0) for cache in rows], rows)
         finally:
             for cache in rows:
                 if id(cache) not in of_row:
@@ -143,7 +154,7 @@ class JointSteps:
         """Return the caches of all rows: each cache in the row where it was, and empty ones in the others."""
         now = {id(cache) for cache in caches}
         rows: list[KVCache | None] = [row if id(row) in now or not row.length else None for row in self._rows]
-        rows += [None] * (self.most - len(rows))
+        rows += [None] * (self._size - len(rows))
         there = {id(row) for row in rows if row is not None}
         for cache in caches:
             if id(cache) not in there:

@@ -64,8 +64,8 @@ class GpuDeltaOps:
         self._held.close()
 
     def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
-        """Run the layer. One kernel for a position of each sequence, of Mamba-2 of one sequence; otherwise, or in
-        place, three, of which one goes through the positions with a block per 32 columns of each head.
+        """Run the layer. One kernel for a position of each sequence; otherwise, or in place, three, of which one goes
+        through the positions with a block per 32 columns of each head.
         """
         spec, rows = w.spec, x.n_sequences * x.n_each
         if not rows:
@@ -79,10 +79,10 @@ class GpuDeltaOps:
             norm_unit(spec),
         )  # fmt: skip
         columns = -(-spec.value_dim // _COLUMNS)
-        if x.n_each == 1 and states.first != states.second and (not spec.mamba or x.n_sequences == 1):
+        if x.n_each == 1 and states.first != states.second:
             threads = _THREADS if spec.mamba else -(-_PARTS * spec.value_dim // 32) * 32
-            kernels["step"].launch(self._stream, (spec.value_heads, columns if spec.mamba else x.n_sequences),
-                                   (threads,), job)  # fmt: skip
+            by_sequence = (columns, x.n_sequences) if spec.mamba else (x.n_sequences,)
+            kernels["step"].launch(self._stream, (spec.value_heads, *by_sequence), (threads,), job)
             return
         n_heads, n_numbers = 2 * spec.key_heads + spec.value_heads, spec.channels + spec.value_heads
         before, after = (-(-n_heads // _HEADS), rows), (-(-spec.value_heads // _HEADS), rows)
@@ -139,7 +139,7 @@ def norm_unit(spec: DeltaSpec) -> int:
 
 
 def done_bytes(spec: DeltaSpec) -> int:
-    """Return the bytes of GpuDelta.done; 0 for a delta net."""
+    """Return the bytes of GpuDelta.done for one sequence; 0 for a delta net."""
     return 4 * (spec.value_width // norm_unit(spec)) * spec.mamba
 
 

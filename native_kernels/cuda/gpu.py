@@ -172,7 +172,8 @@ class GpuLatent:
 class GpuDelta:
     """Weights of a gated delta net or Mamba-2 besides its projections: addresses of f32 arrays, as DeltaWeights.
 
-    done: of Mamba-2, zeros of delta_net.done_bytes, by which the blocks of a launch know which is the last.
+    done: of Mamba-2, zeros of delta_net.done_bytes for each sequence, by which the blocks of a launch know which is the
+    last.
     """
 
     spec: DeltaSpec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuVector, KvCodec
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuSequences, GpuVector, KvCodec
 from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.prompt_rows import RowAngles
 from native_kernels.cuda.runtime.driver import Device, Module, Stream
@@ -27,7 +27,7 @@ class _Latent(Structure):
         *(
             (name, c_int)
             for name in ("n_heads", "key_dim", "rotated", "rank", "apart", "n_pairs", "neighbours", "codec", "capacity",
-                         "start", "length", "offset")
+                         "start", "slot", "length", "offset")
         ),
     ]  # fmt: skip
 
@@ -51,28 +51,32 @@ class GpuLatentOps:
     def place_latent(self, x: GpuLatent, plain: GpuVector, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         """Place one position. A position beyond the capacity is not stored."""
         at = angles.values, angles.values + 4, 2
-        self._place(x, plain, kv, (state, 0), at, angles, 1)
+        self._place(x, plain, kv, (state, 0, 0), at, angles, 1)
 
-    def place_latents(self, x: GpuLatent, n_tokens: int, kv: GpuKv, start: int, angles: RowAngles) -> None:
-        """Norm and rotate the keys of T positions, and store them into kv at positions from `start` on.
+    def place_latents(
+        self, x: GpuLatent, n_tokens: int, kv: GpuKv, where: int | GpuSequences, angles: RowAngles
+    ) -> None:
+        """Norm and rotate the keys of T positions, and store them into kv.
 
-        The rotated numbers of q go to the end of each of `queries`; the others stay, multiplied by the temperature.
+        where: the first of consecutive positions, or the sequences whose latest positions they are. The rotated numbers
+        of q go to the end of each of `queries`; the others stay, multiplied by the temperature.
         """
         at = angles.cosines, angles.sines, 1
-        self._place(x, GpuVector(0, 0), kv, (0, start), at, angles, n_tokens)
+        place = (where.states, 0, where.slot) if isinstance(where, GpuSequences) else (0, where, 0)
+        self._place(x, GpuVector(0, 0), kv, place, at, angles, n_tokens)
 
     def _place(
-        self, x: GpuLatent, plain: GpuVector, kv: GpuKv, where: tuple[int, int], at: tuple[int, int, int],
+        self, x: GpuLatent, plain: GpuVector, kv: GpuKv, where: tuple[int, int, int], at: tuple[int, int, int],
         angles: GpuAngles | RowAngles, n_tokens: int,
     ) -> None:  # fmt: skip
-        """where: state and start; at: cosines, sines and the numbers between two of them."""
+        """where: state, start and slot; at: cosines, sines and the numbers between two of them."""
         if self._module is None:
             self._module = load(self._device, "latent")
         spec, temperature = x.spec, angles.temperature or Temperature(0.0, 1)
         job = _Latent(
             x.q, x.k, x.queries, Rounded(0, plain.values, plain.bytes, plain.scales, plain.n), x.norm.weight, *at[:2],
             where[0], kv.keys, kv.key_scales, x.norm.eps, temperature.strength, x.n_heads, spec.key_dim, x.rotated,
-            spec.rank, at[2], angles.n, angles.order == "interleaved", _CODEC_BYTES[kv.codec], kv.capacity, where[1],
+            spec.rank, at[2], angles.n, angles.order == "interleaved", _CODEC_BYTES[kv.codec], kv.capacity, *where[1:],
             temperature.length, temperature.offset,
         )  # fmt: skip
         self._module.function("place_latent").launch(self._stream, (x.n_heads + 1, n_tokens), (_THREADS,), job)

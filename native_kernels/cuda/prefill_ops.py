@@ -180,6 +180,10 @@ class GpuPrefillOps:
             self.copy_stream, (blocks,), (threads,), *sources, c_int(len(rows)), c_uint64(ids), c_int(n)
         )
 
+    def fetch(self, to: int, source: int, n_bytes: int) -> None:
+        """Copy pinned host bytes at `source` to the GPU, in copy_stream."""
+        self.copy_stream.upload(to, source, n_bytes)
+
     def gather_nothing(self) -> None:
         """Let products use the whole GPU until the next `gather`."""
         self._spare(0)

@@ -48,6 +48,14 @@ def of_guesses(model: str, device: str) -> list[str]:
     return rows
 
 
+def of_guesses_with_experts() -> list[str]:
+    answers = newest("guessed-tokens-30b-a3b-q4_0-gpu")["answers"]
+    return [
+        "{:.2f}, {:.2f} and {:.2f}".format(*(answers[f"{text}: {act}"]["gain"] for text in ("prose", "code", "tables")))
+        for act in ("quotes the prompt", "edits each 20th token", "goes on")
+    ]
+
+
 def of_experts_on_disk() -> list[str]:
     """The table of experts on the disk, row by row."""
     rows = []
@@ -290,6 +298,7 @@ def said() -> list[tuple[str, str]]:
         for row in (
             *of_guesses("1b", "cpu"),
             *of_guesses("8b", "gpu"),
+            *of_guesses_with_experts(),
             *of_warm_chats(),
             *of_real_models(),
             *of_cards(),

@@ -17,7 +17,8 @@ from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles, Rows
 
 _IN_ORDER = (
-    "multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "scale", "score", "choose",
+    "multiply", "multiply_each", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "scale",
+    "score", "choose",
     "predict_streams", "correct_streams", "add_beside", "scale_alike", "cut_off",
 )  # fmt: skip
 
@@ -123,6 +124,8 @@ class FakeBatchOps(NumpyPrefillOps):
         self._inner = NumpyPrefillOps()  # which asks itself for operators, too: those run at once
         for name in _IN_ORDER:
             setattr(self, name, self._in_order(name, getattr(self._inner, name)))
+        self.gated_delta, self.gated, self.short_conv = gpu.gated_delta, gpu.gated, gpu.short_conv
+        self.place_latents = gpu.place_latents
 
     def _in_order(self, name: str, operator: Any) -> Any:
         def asked(*arguments: Any, **named: Any) -> None:

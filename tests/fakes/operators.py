@@ -31,6 +31,7 @@ from native_kernels.cuda.gpu import (
     GpuMatrix,
     GpuNorm,
     GpuScoring,
+    GpuSequences,
     GpuShortConv,
     GpuStates,
     GpuStreams,
@@ -396,36 +397,44 @@ class FakeOperators(ABC):
     def place_latent(self, x: GpuLatent, plain: GpuVector, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         def step() -> None:
             turns = self.array(angles.values, 2 * angles.n).reshape(1, angles.n, 2)
-            found = self._latents(x, kv, int(self.array(state, 1, np.int32)[0]), (turns[..., 0], turns[..., 1]), angles)
+            position = self.array(state, 1, np.int32)
+            found = self._latents(x, kv, (position, position), (turns[..., 0], turns[..., 1]), angles)
             self._put(plain, found.reshape(-1))
 
         self.do("place_latent", step)
 
-    def place_latents(self, x: GpuLatent, n_tokens: int, kv: GpuKv, start: int, angles: RowAngles) -> None:
+    def place_latents(
+        self, x: GpuLatent, n_tokens: int, kv: GpuKv, where: int | GpuSequences, angles: RowAngles
+    ) -> None:
         def step() -> None:
+            positions = slots = np.arange(n_tokens) + (where if isinstance(where, int) else 0)
+            if isinstance(where, GpuSequences):
+                positions = self.array(where.states, n_tokens, np.int32)
+                slots = positions + where.slot * np.arange(n_tokens)
             cosines, sines = (self.rows(one, n_tokens, angles.n) for one in (angles.cosines, angles.sines))
-            self._latents(x, kv, start, (cosines, sines), angles)
+            self._latents(x, kv, (positions, slots), (cosines, sines), angles)
 
         self.do("place_latents", step)
 
     def _latents(
-        self, x: GpuLatent, kv: GpuKv, start: int, turns: tuple[F32, F32], angles: GpuAngles | RowAngles
-    ) -> F32:
-        """The numbers of q that are not rotated, [T, H, key_dim]."""
+        self, x: GpuLatent, kv: GpuKv, places: tuple[NDArray[Any], NDArray[Any]], turns: tuple[F32, F32],
+        angles: GpuAngles | RowAngles,
+    ) -> F32:  # fmt: skip
+        """The numbers of q that are not rotated, [T, H, key_dim]. places: positions, and where they lie in kv."""
         n, spec = len(turns[0]), x.spec
         q = self.array(x.q, n * x.n_heads * (spec.key_dim + x.rotated)).reshape(n, x.n_heads, -1)
         k = self.array(x.k, n * kv.head_dim).reshape(n, 1, -1).copy()
         queries = self.array(x.queries, n * x.n_heads * kv.head_dim).reshape(n, x.n_heads, -1)
         if angles.temperature is not None:
-            q *= factors_of(angles.temperature, np.arange(start, start + n))[:, None, None]
+            q *= factors_of(angles.temperature, places[0])[:, None, None]
         queries[..., spec.rank :], rotated = q[..., spec.key_dim :], k[..., spec.rank :]
         if angles.n:
             queries[..., spec.rank :] = _OPS.rope(q[..., spec.key_dim :].copy(), *turns, angles.order)
             rotated = _OPS.rope(k[..., spec.rank :].copy(), *turns, angles.order)
         keys = np.concatenate([self._normed(k[..., : spec.rank], x.norm), rotated], axis=-1)
-        assert start + n <= kv.capacity
-        for t in range(n):
-            self._store(kv, kv.keys, kv.key_scales, start + t, keys[t])
+        assert max(places[1]) < kv.capacity
+        for t, place in enumerate(places[1].tolist()):
+            self._store(kv, kv.keys, kv.key_scales, place, keys[t])
         return q[..., : spec.key_dim]
 
     # ------------------------------------------------------------ layers with a state

@@ -143,6 +143,11 @@ class NumpyPrefillOps(GpuPrefillOps):
                 ctypes.memmove(one.to + i * one.step, one.address + row * one.stride, one.row_bytes)
                 ctypes.memset(one.to + i * one.step + one.row_bytes, 0, -one.row_bytes % 16)
 
+    def fetch(self, to: int, source: int, n_bytes: int) -> None:
+        if self.failing == "gather":
+            raise CudaError("cuMemcpyHtoDAsync_v2", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+        ctypes.memmove(to, source, n_bytes)
+
     def _product(
         self, values: NDArray[np.float32], x: RoundedRows, n_tokens: int, out: Rows, bias: int, adds: bool
     ) -> None:

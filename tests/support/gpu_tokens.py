@@ -62,6 +62,7 @@ def put_on_gpu(
     threads: int = 2,
     kv_codec: KvCodec = "f32",
     reached: Sequence[I32] = (),
+    sequences: int = 1,
     **how: Any,
 ) -> OnGpu:
     """hot, reached: [L], ascending; none where attention [L] is not "gpu". how: as GpuDecodeProgram has it."""
@@ -69,7 +70,8 @@ def put_on_gpu(
     placement = a_placement(hot, config.n_neurons, attention=homes, predictor=homes, head=head, reached=tuple(reached))
     predictor = predictor if mode == "sparse" else None
     counters, pool = FfnCounters(config.n_layers, config.n_neurons), Pool(threads)
-    loaded = load_onto_gpu(gpu, pool, config, weights, predictor, GpuContents(placement, CONTEXT, kv_codec))
+    contents = GpuContents(placement, CONTEXT, kv_codec, sequences=sequences)
+    loaded = load_onto_gpu(gpu, pool, config, weights, predictor, contents)
     region = KvRegion(gpu, loaded.model.layers, config, kv_codec, CONTEXT)
     tables = [] if config.n_experts else [SlotTable(config.ffn_width(i), ids) for i, ids in enumerate(loaded.placed)]
     model = TokenModel(config, weights, loaded.model, mode, predictor, tables or None, loaded.expert_slots)

@@ -15,7 +15,6 @@ from typing import cast
 
 import numpy as np
 
-from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
@@ -38,15 +37,11 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 PATIENCE_S = 10.0  # for one exchange
 
 
-def why_not(config: ModelConfig, model: GpuModel) -> str:
+def why_not(model: GpuModel) -> str:
     """Return in one sentence why a GPU cannot decode sequences of this model together; "" if it can."""
     predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
     if any(predictor.copy is not None for predictor in predictors):
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
-    if config.latent is not None:
-        return "Latent attention serves one sequence at a time on a GPU."
-    if config.recurrence is not None or config.gated_attention:
-        return "Layers that keep a state instead of keys and values serve one sequence at a time on a GPU."
     return ""
 
 
@@ -65,11 +60,16 @@ class GpuBatch:
         Raises: InvalidRequestError with the reason of `why_not`; CudaOutOfMemoryError, CudaError.
         """
         config, on_gpu = model.config, model.on_gpu
-        if reason := why_not(config, on_gpu):
+        if reason := why_not(on_gpu):
             raise InvalidRequestError(reason, "Use a batch of 1.")
         self.batch, self.counters = batch, cpu.counters
         self._gpu, self._config, self._model, self._slots = gpu, config, on_gpu, model.slots
         self._transformer, self._cpu, self._region, self._ops = transformer, cpu, region, ops
+        if region.most_states is not None and batch > region.most_states:
+            raise InvalidRequestError(
+                f"The GPU has memory for the states of {region.most_states} sequences.",
+                f"Load the model for {batch} sequences.",
+            )
         self._local_slot = region.local_slot_positions(batch)
         self._slot = region.slot_positions(batch) if self._local_slot else 0
         gpu.enter()
@@ -140,6 +140,7 @@ class GpuBatch:
             self._gpu.enter()
             self._region.give_to_all(own)
             for cache in own:
+                cache.claim_state()
                 cache.make_room(1)
             started = time.perf_counter()
             logits = self._run(tokens, own)
@@ -162,10 +163,11 @@ class GpuBatch:
         positions = np.array([cache.length for cache in caches], np.int64)
         in_windows = positions - np.array([cache.local_first for cache in caches], np.int64)
         rows = np.arange(self.batch)
-        states = positions, positions + self._slot * rows, in_windows, in_windows + self._local_slot * rows
+        halves = [cache.half if cache.recurs else 0 for cache in caches]
+        states = positions, positions + self._slot * rows, in_windows, in_windows + self._local_slot * rows, halves
         memory.host_states.array[:] = states
         if self._slots is not None:
-            self._slots.begin_token()
+            self._slots.begin_run()
         for i, angles in enumerate(self._cpu.begin(positions, caches)):
             for place, values in zip(memory.host_angles.array[2 * i :], angles, strict=False):
                 place.reshape(-1)[: values.size] = values.reshape(-1)

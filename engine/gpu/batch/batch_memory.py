@@ -14,7 +14,9 @@ from engine.gpu.prefill.layer_inputs import InputRows
 from engine.gpu.prefill.stream_rows import StreamRows
 from engine.gpu.weights.layers import GpuModel
 from engine.placement import memory_plan
+from engine.placement.gpu_bytes import input_width, mixed_width
 from native_kernels.backend import F32, I64
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.gpu import Gpu, GpuMatrix, GpuStreams
 from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 
@@ -45,8 +47,9 @@ class Exchanged:
 class BatchMemory:
     """GPU addresses and host arrays of a batch, until `free`.
 
-    Rows are f32 [B, n]. states: i32 [4, B], lengths and positions in the region, then the
-    same within layers with a window. words, cold_words: u32 [F], for
+    Rows are f32 [B, n]. states: i32 [5, B], lengths and positions in the region, then the
+    same within layers with a window, and which of its two recurrent states a sequence reads. prepared, done: of layers
+    with a state, as `gated_delta` and GpuDelta. words, cold_words: u32 [F], for
     each neuron the sequences that need it. halves: staging buffers for zero-copy neurons, half_bytes each; 0 if the
     model has none.
     """
@@ -55,8 +58,7 @@ class BatchMemory:
         """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
         d, b = config.d_model, batch
         layers = [layer for layer in model.layers if layer is not None]
-        heads = config.q_width
-        qkv = heads + 2 * config.kv_width
+        heads, qkv, delta = mixed_width(config), input_width(config), config.delta
         slots = [block.n_slots for layer in layers for block in layer.blocks]
         neurons = max([*slots, *(layer.whole.up.n_rows for layer in layers if layer.whole)], default=0)
         ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
@@ -69,10 +71,11 @@ class BatchMemory:
         tile = max(_LEAST_TILE_BYTES if halves else _TILE_BYTES, 2 * 2 * 128 * _even(widest))
         wanted = {
             "stream": 4 * b * d * n_streams, "apart": 4 * b * d, "normed": 4 * b * d, "qkv": 4 * b * qkv,
-            "mixed": 4 * b * heads,
+            "mixed": 4 * b * heads, "prepared": 0 if delta is None else 4 * b * delta.prepared_width,
+            "done": 0 if delta is None else b * done_bytes(delta),
             "first": 4 * b * neurons, "up": 4 * b * neurons, "inner": 4 * b * rank,
             "expected": 4 * b * config.d_ff if ranks else 0, "words": 4 * config.d_ff, "cold_words": 4 * config.d_ff,
-            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 16 * b,
+            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 20 * b,
             "angles": 4 * angles, "counts": 4 * counts, "uncounted": 8 * b, "epoch": 8, "tile": tile,
         }  # fmt: skip
         beside = ("beside", "experts_normed", "router_normed")  # where a shared expert is apart
@@ -90,7 +93,7 @@ class BatchMemory:
         wanted |= {"first_half": self.half_bytes, "second_half": self.half_bytes}
         at, n_bytes = _places(wanted)
         shared = {"stream": 4 * b * d * n_streams, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
-                  "states": 16 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
+                  "states": 20 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
                   "words": 4 * 128, "inputs": 4 * b * inputs}  # fmt: skip
         there, n_pinned = _places(shared)
         self._memory = gpu.allocate(n_bytes)
@@ -109,7 +112,8 @@ class BatchMemory:
 
         self.stream, self.apart, self.normed = rows("stream", d), rows("apart", d), rows("normed", d)
         self.beside, self.experts_normed, self.router_normed = (rows(name, d) for name in beside)
-        self.qkv, self.mixed = rows("qkv", qkv), rows("mixed", heads)
+        self.qkv, self.mixed = start + at["qkv"], start + at["mixed"]
+        self.prepared, self.done = start + at["prepared"], start + at["done"]
         self.first, self.up = rows("first", neurons), rows("up", neurons)
         self.inner, self.expected = rows("inner", rank), rows("expected", config.d_ff)
         self.narrow, self.logits_rows = rows("narrow", narrow), rows("logits", vocabulary)
@@ -148,7 +152,8 @@ class BatchMemory:
         self.host_x = exchanged("x", np.float32, b, d, on_gpu="normed")
         self.host_cold = exchanged("cold", np.float32, b, d)
         self.host_cold_words = exchanged("cold_words", np.uint32, config.d_ff)
-        self.host_states = exchanged("states", np.int32, 4, b)
+        self.host_states = exchanged("states", np.int32, 5, b)
+        self.swap = self.host_states.address + 16 * b
         self.host_angles = exchanged("angles", np.float32, 4, b, half)
         self.host_logits = exchanged("logits", np.float32, b, vocabulary)
         self.host_counts = exchanged("counts", np.uint32, config.n_layers, counts_words(b))
@@ -184,6 +189,10 @@ def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
         if layer is None:
             continue
         yield from (*layer.qkv, layer.o)
+        if layer.latent is not None:
+            yield from (one for one in (layer.latent.q_down, layer.latent.k_up) if one is not None)
+        yield from () if layer.delta is None else layer.delta.projections
+        yield from () if layer.attention_gate is None else (layer.attention_gate,)
         if layer.injection is not None:
             yield from (layer.injection.gate, layer.injection.projection)
         if layer.mixing is not None:

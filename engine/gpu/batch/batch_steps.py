@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
+from engine.gpu.prefill.delta_rows import project_delta
+from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.stream_rows import StreamRows
 from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.layers import GpuLayer, GpuMixing, heads_of
 from engine.model.graph import (
     Attend,
+    AttendLatent,
+    Convolve,
     Correct,
     Ffn,
     Inject,
     Laurel,
     Norm,
     Predict,
+    Recur,
     Scale,
     Select,
     Value,
@@ -26,7 +32,19 @@ from engine.model.graph import (
     graph_of,
 )
 from native_kernels.cuda.batch_ops import GpuBatchOps
-from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
+from native_kernels.cuda.gpu import (
+    NOTHING,
+    Gpu,
+    GpuBlock,
+    GpuCopy,
+    GpuDeltaInput,
+    GpuMatrix,
+    GpuNorm,
+    GpuScoring,
+    GpuSequences,
+    GpuStates,
+    GpuVector,
+)
 from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows
 
 
@@ -183,8 +201,9 @@ class BatchSteps(WithoutCpuSteps):
         one, memory, ops, n, spec = self._layer(layer), self._memory, self._ops, self._n, step.spec
         if step.reads == "stream":
             self._round(memory.attention_in, None)
-        kv, qkv = one.kv, memory.qkv
+        kv, qkv = one.kv, Rows(memory.qkv, spec.q_width + 2 * spec.kv_width)
         assert kv is not None, "the layer has keys and values"
+        mixed = Rows(memory.mixed, spec.q_width)
         keys = Rows(qkv.address + 4 * spec.q_width, qkv.step)
         values = Rows(keys.address + 4 * spec.kv_width, qkv.step)
         biases = (one.q_bias, one.k_bias, one.v_bias)
@@ -208,13 +227,68 @@ class BatchSteps(WithoutCpuSteps):
         heads = heads_of(spec, (q_norm, k_norm), self._config.norm_eps)
         ops.place_heads(qkv, n, heads, kv, 0, angles, sequences.states + 4 * n)
         ops.attend_each(
-            qkv, sequences, spec.n_heads, kv, memory.mixed,
+            qkv, sequences, spec.n_heads, kv, mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         )  # fmt: skip
-        ops.round(memory.mixed, n, spec.q_width, memory.mixed_in)
+        if one.attention_gate is not None:
+            gate = Rows(qkv.address + 4 * n * qkv.step, spec.q_width)
+            ops.multiply(one.attention_gate, memory.attention_in, n, gate, memory.tile)
+            ops.gated(GpuVector(n * spec.q_width, mixed.address), gate.address)
+        ops.round(mixed, n, spec.q_width, memory.mixed_in)
         target = self._target(step)
         ops.multiply(one.o, memory.mixed_in, n, target, memory.tile, one.o_bias, step.after is None)
         self._add_apart(layer, step.after)
+
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        one, memory, ops, spec, sequences = self._layer(layer), self._memory, self._ops, step.spec, self._sequences
+        kv = one.kv
+        assert kv is not None, "the layer has a cache"
+        if step.reads == "stream":
+            self._round(memory.attention_in, None)
+        angles = RowAngles(
+            *memory.angles(spec.angles), spec.rotated // 2, spec.rope_order, temperature=spec.temperature
+        )  # fmt: skip
+
+        def attend(queries: Rows, mixed: Rows, scoring: GpuScoring) -> None:
+            ops.attend_each(queries, sequences, spec.n_heads, kv, mixed, scoring)
+
+        run_latent(ops, memory, one, step, self._n, sequences, angles, attend)
+        ops.multiply(one.o, memory.mixed_in, self._n, memory.stream, memory.tile, adds=True)
+
+    def recur(self, layer: int, step: Recur) -> None:
+        one, memory, ops, spec, n = self._layer(layer), self._memory, self._ops, step.spec, self._n
+        assert one.delta is not None, "the layer has a state"
+        if step.reads == "stream":
+            self._round(memory.attention_in, None)
+        qkv, gate, alpha, beta = (rows.address for rows in project_delta(ops, memory, one, spec, n))
+        mixed, inputs = Rows(memory.mixed, spec.value_width), GpuDeltaInput(qkv, gate, alpha, beta, n_sequences=n)
+        weights, out = replace(one.delta.weights, done=memory.done), GpuVector(n * mixed.step, mixed.address)
+        ops.gated_delta(inputs, weights, self._states_of(one.delta.states), memory.prepared, out)
+        self._project(one, mixed)
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        one, memory, ops, spec, n = self._layer(layer), self._memory, self._ops, step.spec, self._n
+        assert one.convolution is not None, "the layer has a short convolution"
+        assert one.k is not None, "it has a gate before it"
+        assert one.v is not None, "it has values"
+        if step.reads == "stream":
+            self._round(memory.attention_in, None)
+        q, k, v = (Rows(memory.qkv + 4 * i * spec.channels, 3 * spec.channels) for i in range(3))
+        ops.multiply_three((one.q, one.k, one.v), memory.attention_in, n, (q, k, v), memory.tile)
+        states, mixed = self._states_of(one.convolution.states), Rows(memory.mixed, spec.channels)
+        ops.short_conv(memory.qkv, one.convolution.weights, states, mixed.address, n_sequences=n)
+        self._project(one, mixed)
+
+    def _states_of(self, places: Sequence[int]) -> GpuStates:
+        """Return a layer's states of all sequences."""
+        step = (places[2] - places[0]) // 4 if self._n > 1 else 0
+        return GpuStates(places[0], places[1], self._memory.swap, step)
+
+    def _project(self, one: GpuLayer, mixed: Rows) -> None:
+        """Add the projection of what the layer's states returned to the stream."""
+        memory, n = self._memory, self._n
+        self._ops.round(mixed, n, mixed.step, memory.mixed_in)
+        self._ops.multiply(one.o, memory.mixed_in, n, memory.stream, memory.tile, adds=True)
 
     def ffn(self, layer: int, step: Ffn) -> None:
         one, target = self._layer(layer), self._target(step)

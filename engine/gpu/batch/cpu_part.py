@@ -21,7 +21,7 @@ from engine.gpu.batch.batch_runner import OnCpu, Part
 from engine.gpu.token.cpu_calls import computed_by_cpu
 from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
-from engine.model.transformer import Angles, FfnExecutor, Transformer
+from engine.model.transformer import Angles, FfnExecutor, RecurInput, Transformer
 from engine.session.batch import angles_of
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.ffn.union_ffn import Words, union_calls
@@ -70,17 +70,19 @@ class CpuPart:
         self._tokens = np.array([batch], np.int64)
         self._angles: tuple[Angles, ...] | None = None  # of the current step
         self._caches: Sequence[GpuCache] = ()
+        self._states: list[tuple[F32, F32]] = []  # of layers on the CPU, before and after the step, of each sequence
         self.inputs: F32 | None = None  # what the tokens of the current step add to each layer, [B, L, P]
 
     def begin(self, positions: I64, caches: Sequence[GpuCache]) -> tuple[Angles, ...]:
         """Begin a step, and return its RoPE angles."""
         self._angles, self._caches = angles_of(self.transformer, positions), caches
+        self._states = [cache.states() for cache in caches]
         return self._angles
 
     def layer(self, i: int, x: F32) -> F32:
         """Compute a layer that is not on the GPU."""
         assert self._angles is not None, "a step runs"
-        return self.transformer.layer(i, x, self._angles, self._attend, inputs=self.inputs)
+        return self.transformer.layer(i, x, self._angles, self._attend, self._recur, self.inputs)
 
     def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
         cpu = self.transformer
@@ -89,6 +91,14 @@ class CpuPart:
                 layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.place(layer, one.length)
             )
             for b, one in enumerate(self._caches)
+        ]
+        return np.concatenate(rows)
+
+    def _recur(self, layer: int, inputs: RecurInput) -> F32:
+        cpu, row = self.transformer, graph_of(self._model.config).rows[layer]
+        rows = [
+            cpu.recur(layer, inputs.rows(slice(b, b + 1)), before[row], after[row])
+            for b, (before, after) in enumerate(self._states)
         ]
         return np.concatenate(rows)
 

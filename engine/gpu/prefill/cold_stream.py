@@ -1,8 +1,9 @@
 """Stream weights from host memory to the GPU in pieces while it computes.
 
 A piece holds the rows of gate, up and down of some neurons, as the file or bundle stores them; of a row-wise down it
-holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself gathers weights that it reads
-by zero-copy (pinned_weights.py). The CPU's threads gather all others into a pinned buffer, which is then sent.
+holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself fetches weights that it reads
+by zero-copy (pinned_weights.py): its copy engine what lies in one piece, a kernel single rows. The CPU's threads gather
+all others into a pinned buffer, which is then sent.
 
 A worker thread fills buffers and sends each as soon as it is full. The CPU's threads and the bus wait for Python
 between two buffers, so each buffer has a prepared copy program, of which only the arguments change.
@@ -131,9 +132,11 @@ def least_bytes(w: FfnWeights) -> int:
 
 
 class Gathers(Protocol):
-    """Operators that gather rows on the GPU: native_kernels.cuda.prefill_ops.GpuPrefillOps."""
+    """Operators that fetch weights from host memory: native_kernels.cuda.prefill_ops.GpuPrefillOps."""
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None: ...
+
+    def fetch(self, to: int, source: int, n_bytes: int) -> None: ...
 
 
 class ZeroCopy(Protocol):
@@ -141,6 +144,9 @@ class ZeroCopy(Protocol):
 
     def find(self, address: int, n_bytes: int) -> int | None:
         """Return the GPU address of a host range, or None if the GPU cannot read all of it."""
+
+    def pieces(self, address: int, n_bytes: int) -> Sequence[tuple[int, int]]:
+        """Return (address, bytes) of the parts of such a range that the copy engine can copy at once."""
 
 
 @dataclass(frozen=True)
@@ -299,14 +305,16 @@ class ColdStream:
         source.set(load, tile)
         self._ring.wait_for(load.buffer)
         load.copy_numbers()
-        if self._ops is not None and load.gathered:
-            ops, gathered = self._ops, load.gathered
+        if self._ops is not None and (load.gathered or load.fetched):
+            ops, gathered, fetched = self._ops, load.gathered, load.fetched
 
-            def gather() -> None:
+            def fetch() -> None:
+                for one in fetched:
+                    ops.fetch(*one)
                 for rows, ids, n in gathered:
                     ops.gather(rows, ids, n)
 
-            self._ring.send(load.buffer, load.used, load.numbers, gather)
+            self._ring.send(load.buffer, load.used, load.numbers, fetch)
             self.gathered += 1
         else:
             self._pool.run(load.program)
@@ -316,10 +324,13 @@ class ColdStream:
 
 
 class _Place:
-    """Location of a matrix. stride: bytes between rows. gpu_address: None if the GPU cannot read all of it."""
+    """Location of a matrix. stride: bytes between rows. gpu_address: None if the GPU cannot read all of it.
+
+    zero_copy: asked for it.
+    """
 
     def __init__(self, matrix: PackedMatrix, zero_copy: ZeroCopy | None) -> None:
-        self.matrix, self.address = matrix, address(matrix.data)
+        self.matrix, self.address, self.zero_copy = matrix, address(matrix.data), zero_copy
         self.stride = matrix.data.strides[0] if matrix.n_rows > 1 else matrix.row_bytes
         n_bytes = self.stride * (matrix.n_rows - 1) + matrix.row_bytes
         self.gpu_address = None if zero_copy is None else zero_copy.find(self.address, n_bytes)
@@ -437,7 +448,7 @@ class _Experts:
         is_zero_copy = all(at is not None for some in on_gpu for at in some)
         found = {}
         for (name, _), (matrix, runs), addresses in zip(_named(blocks[0]), stacks, on_gpu, strict=True):
-            found[name] = load.take_stack(matrix, runs, addresses if is_zero_copy else None)
+            found[name] = load.take_stack(matrix, runs, addresses, self._zero_copy if is_zero_copy else None)
         load.numbers = load.used
         biases = {}
         for name in ("gate_bias", "up_bias", "down_bias"):
@@ -473,9 +484,10 @@ _Planned = tuple[Key, _Source, Any]
 class _Load:
     """The planned contents of one buffer.
 
-    program: fills it on the CPU. gathered: instead, what the GPU gathers: rows, the GPU address of their ids (0:
-    consecutive) and their number. used: bytes of the buffer; ids and biases begin at the offset `numbers`. piece, rows,
-    experts: the contents on the GPU, valid once the buffer was sent.
+    program: fills it on the CPU. fetched: instead, what the GPU copies in one piece: GPU address, host address, bytes.
+    gathered: what it gathers: rows, the GPU address of their ids (0: consecutive) and their number. used: bytes of the
+    buffer; ids and biases begin at the offset `numbers`. piece, rows, experts: the contents on the GPU, valid once the
+    buffer was sent.
     """
 
     def __init__(self, buffer: Buffer) -> None:
@@ -491,6 +503,7 @@ class _Load:
         """Discard the contents. source: kept, so that the weights to copy stay alive."""
         self.used, self.numbers, self._source, self._n_copies = 0, 0, source, 0
         self.gathered: list[tuple[list[HostRows], int, int]] = []
+        self.fetched: list[tuple[int, int, int]] = []
         self._listed: list[HostRows] = []  # gathered by ids
         self._numbers: list[tuple[int, I32 | F32]] = []
         self.piece, self.rows, self.experts = None, [], None
@@ -514,16 +527,19 @@ class _Load:
         return StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), _step(matrix))
 
     def take_stack(
-        self, like: PackedMatrix, runs: Sequence[tuple[int, int]], addresses: Sequence[int | None] | None
-    ) -> StoredMatrix:
-        """Add rows of matrices like `like`, one after another. runs: host address and rows. addresses: on the GPU."""
+        self, like: PackedMatrix, runs: Sequence[tuple[int, int]], addresses: Sequence[int | None],
+        zero_copy: ZeroCopy | None,
+    ) -> StoredMatrix:  # fmt: skip
+        """Add rows of matrices like `like`, one after another. runs: host address and rows. addresses: on the GPU.
+
+        zero_copy: None if the CPU copies them.
+        """
         step, stride, n_rows = _step(like), like.data.strides[0], sum(n for _, n in runs)
         to = self._take(n_rows * step)
         found = StoredMatrix(n_rows, like.n_cols, like.codec, self._gpu(to), step)
-        for i, (at, n) in enumerate(runs):
-            on_gpu = None if addresses is None else addresses[i]
-            if on_gpu is not None:
-                self.gathered.append(([HostRows(on_gpu, stride, like.row_bytes, self._gpu(to), step)], 0, n))
+        for (at, n), on_gpu in zip(runs, addresses, strict=True):
+            if zero_copy is not None and on_gpu is not None:
+                self._fetch(at, HostRows(on_gpu, stride, like.row_bytes, self._gpu(to), step), n, zero_copy)
             else:
                 self._copy(address(_ANY_ROWS), n, at, like.row_bytes, stride, to, step)
             to += n * step
@@ -557,12 +573,25 @@ class _Load:
         """Add n consecutive rows, starting `offset` bytes into the matrix. Return their offset in the buffer."""
         step = _even(row_bytes)
         to = self._take(n * step)
-        if place.gpu_address is not None:
+        if place.zero_copy is not None and place.gpu_address is not None:
             rows = HostRows(place.gpu_address + offset, place.stride, row_bytes, self._gpu(to), step)
-            self.gathered.append(([rows], 0, n))
+            self._fetch(place.address + offset, rows, n, place.zero_copy)
         else:
             self._copy(address(_ANY_ROWS), n, place.address + offset, row_bytes, place.stride, to, step)
         return to
+
+    def _fetch(self, at: int, rows: HostRows, n: int, zero_copy: ZeroCopy) -> None:
+        """Add n consecutive rows that the GPU reads by zero-copy. at: their host address.
+
+        On an H200, the copy engine has 55 GB/s where a kernel reads rows of 1,152 and of 432 bytes at 38.
+        """
+        if not rows.stride == rows.row_bytes == rows.step:
+            self.gathered.append(([rows], 0, n))
+            return
+        to = rows.to
+        for source, n_bytes in zero_copy.pieces(at, n * rows.step):
+            self.fetched.append((to, source, n_bytes))
+            to += n_bytes
 
     def _copy(self, ids: int, n: int, rows: int, row_bytes: int, stride: int, to: int, step: int) -> None:
         if self._n_copies == len(self._copies):

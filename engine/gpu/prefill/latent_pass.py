@@ -1,21 +1,30 @@
-"""A chunk of a prompt through latent attention (MLA) on the GPU."""
+"""Rows of a prompt or a batch through latent attention (MLA) on the GPU."""
 
 from __future__ import annotations
 
-from engine.gpu.prefill.prefill_memory import PrefillMemory
+from collections.abc import Callable
+
+from engine.gpu.prefill.delta_rows import MixerMemory
 from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import AttendLatent
-from native_kernels.cuda.gpu import GpuLatent, GpuScoring
+from native_kernels.cuda.gpu import GpuLatent, GpuScoring, GpuSequences
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import RowAngles, Rows
 
 
 def run_latent(
-    ops: GpuPrefillOps, memory: PrefillMemory, one: GpuLayer, step: AttendLatent, n: int, start: int
+    ops: GpuPrefillOps,
+    memory: MixerMemory,
+    one: GpuLayer,
+    step: AttendLatent,
+    n: int,
+    where: int | GpuSequences,
+    angles: RowAngles,
+    attend: Callable[[Rows, Rows, GpuScoring], None],
 ) -> None:
-    """Compute the layer's attention for n positions from `start` on, up to the input of o, in `memory.mixed_in`.
+    """Compute the layer's attention for n rows of `memory.attention_in`, up to the input of o, in `memory.mixed_in`.
 
-    It reads `memory.attention_in`.
+    where: as in `place_latents`. attend: computes the attention of queries, into rows of q_width numbers.
     """
     spec, latent, matrices = step.spec, step.latent, one.latent
     assert matrices is not None, "the layer has latent attention"
@@ -34,15 +43,12 @@ def run_latent(
         ops.multiply(matrices.q_down, x, n, below, tile)
         ops.round(below, n, below.step, inner, one.q_norm)
     ops.multiply(one.q, x if matrices.q_down is None else inner, n, q, tile)
-    angles = RowAngles(
-        *memory.angles[spec.angles], spec.rotated // 2, spec.rope_order, temperature=spec.temperature
-    )  # fmt: skip
     numbers = GpuLatent(latent, spec.n_heads, rotated, q.address, k.address, queries.address, one.k_norm)
-    ops.place_latents(numbers, n, one.kv, start, angles)
+    ops.place_latents(numbers, n, one.kv, where, angles)
     ops.round(q, n, q.step, inner)
     ops.multiply_each(matrices.k_up, spec.n_heads, inner, of_query, n, queries, spec.head_dim, tile)
     mixed = Rows(memory.mixed, spec.q_width)
-    ops.attend(queries, n, spec.n_heads, one.kv, start, mixed, GpuScoring(spec.scale, spec.softcap, spec.window))
+    attend(queries, mixed, GpuScoring(spec.scale, spec.softcap, spec.window))
     ops.round(mixed, n, mixed.step, inner)
     values = Rows(queries.address, spec.n_heads * latent.value_dim)
     ops.multiply_each(one.v, spec.n_heads, inner, spec.head_dim, n, values, latent.value_dim, tile)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key
+from engine.gpu.prefill.delta_rows import project_delta
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
 from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.prefill_memory import PrefillMemory
@@ -188,36 +189,32 @@ class LayerPass(WithoutCpuSteps):
         self._chunk.streamed.save(self._cache.of_layer(layer)[0], max(start, shift), start + self._n, shift)
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
-        one, memory, ops, n = self._layer, self._memory, self._ops, self._n
+        one, memory, ops, spec, n, start = self._layer, self._memory, self._ops, step.spec, self._n, self._start
         assert isinstance(one, GpuLayer), "no other layer with latent attention is on the GPU"
+        kv = one.kv
+        assert kv is not None, "it has a cache"
         if step.reads == "stream":
             self._round(memory.attention_in, None)
-        run_latent(ops, memory, one, step, n, self._start)
+        angles = RowAngles(
+            *memory.angles[spec.angles], spec.rotated // 2, spec.rope_order, temperature=spec.temperature
+        )  # fmt: skip
+
+        def attend(queries: Rows, mixed: Rows, scoring: GpuScoring) -> None:
+            ops.attend(queries, n, spec.n_heads, kv, start, mixed, scoring)
+
+        run_latent(ops, memory, one, step, n, start, angles, attend)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 
     def recur(self, layer: int, step: Recur) -> None:
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
         assert isinstance(one, GpuLayer), "no other layer with a state is on the GPU"
         assert one.delta is not None, "the layer has a state"
-        assert one.k is not None, "it has keys"
-        assert one.v is not None, "it has values"
-        x, net, at = memory.attention_in, one.delta, memory.qkv
+        net = one.delta
         if step.reads == "stream":
-            self._round(x, None)
-        gate = Rows(at + 4 * n * spec.channels, spec.value_width)
-        alpha = Rows(gate.address + 4 * n * spec.value_width, spec.value_heads)
-        beta = Rows(alpha.address + 4 * n * spec.value_heads, spec.value_heads)
-        q, k, v = (Rows(at + 4 * start, spec.channels) for start in spec.starts)
-        of_gate, of_alpha, *of_beta = net.projections
-        ops.multiply_two((one.q, one.k), x, n, (q, k), memory.tile)
-        ops.multiply(one.v, x, n, v, memory.tile)
-        ops.multiply(of_gate, x, n, gate, memory.tile)
-        if of_beta:
-            ops.multiply_two((of_alpha, of_beta[0]), x, n, (alpha, beta), memory.tile)
-        else:
-            ops.multiply(of_alpha, x, n, alpha, memory.tile)
+            self._round(memory.attention_in, None)
+        outs = project_delta(ops, memory, one, spec, n)
         before, after = net.states[self._cache.half], net.states[1 - self._cache.half]
-        mixed, outs = Rows(memory.mixed, spec.value_width), (Rows(at, spec.channels), gate, alpha, beta)
+        mixed = Rows(memory.mixed, spec.value_width)
         earlier = before if self._start == self._cache.length else after
         for part, copy in self._chunk.parts:
             x_at, gate_at, alpha_at, beta_at = (rows.address + 4 * part.start * rows.step for rows in outs)

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,7 @@ class PinnedWeights:
         self._device, self._resident, self._piece_bytes = device, resident, piece_bytes
         self._held: list[RegisteredMemory] = []
         self._runs: tuple[tuple[int, int, int], ...] = ()  # start, end, GPU address minus host address
+        self._starts: list[int] = []  # of all registrations, ascending
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._keeps: Any = None
@@ -176,6 +178,18 @@ class PinnedWeights:
                 return address + shift
         return None
 
+    def pieces(self, address: int, n_bytes: int) -> list[tuple[int, int]]:
+        """Return (address, bytes) of the parts of a pinned range that lie within one registration each.
+
+        The driver refuses copies across two of them.
+        """
+        starts, end, found = self._starts, address + n_bytes, []
+        i = bisect_right(starts, address)
+        while i < len(starts) and starts[i] < end:
+            found.append((address, starts[i] - address))
+            address, i = starts[i], i + 1
+        return [*found, (address, end - address)]
+
     @property
     def n_bytes(self) -> int:
         """Pinned bytes."""
@@ -194,7 +208,7 @@ class PinnedWeights:
         """
         self._stop.set()
         self.wait()
-        self._runs, self.is_all = (), False
+        self._runs, self._starts, self.is_all = (), [], False
         if self._held:
             with contextlib.suppress(CudaError):
                 self._device.enter()
@@ -222,6 +236,7 @@ class PinnedWeights:
                 began = time.perf_counter()
                 held = RegisteredMemory(self._device, start, n_bytes, span.read_only)
                 self._held.append(held)
+                self._starts = sorted([*self._starts, start])
                 self._add(start, start + n_bytes, held.device_address - start)
                 # Registration blocks launches, so it may take at most half of the time.
                 self._stop.wait(time.perf_counter() - began)

@@ -16,7 +16,13 @@ from engine.gpu.prefill.stream_rows import StreamRows
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from engine.placement.gpu_bytes import input_width, mixed_width
-from engine.placement.memory_plan import GPU_PREFILL_POSITIONS, WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
+from engine.placement.memory_plan import (
+    GPU_PREFILL_POSITIONS,
+    STREAMED_EXPERTS_POSITIONS,
+    WIDE_EXPERT_TILE_BYTES,
+    WIDE_NEURONS,
+    WIDE_TILE_BYTES,
+)
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice, GpuStreams
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
@@ -135,7 +141,10 @@ def sizes_for(
     firings per neuron. gpu_bytes_per_s: reading the GPU's memory, if known.
     """
     layers = [w for w in layers if w.up.n_rows]  # a layer of attention or a state alone has none
-    for positions, buffer_bytes, wide in _CHOICES:
+    choices = _CHOICES
+    if config.n_experts and most > GPU_PREFILL_POSITIONS:
+        choices = ((STREAMED_EXPERTS_POSITIONS, 32 << 20, False), *_CHOICES)
+    for positions, buffer_bytes, wide in choices:
         sizes = _sizes(config, layers, min(positions, most), buffer_bytes, counts_neurons)
         if wide:
             sizes = _widened(config, sizes, (gpu_bytes_per_s or 0.0) >= _FAST_BYTES_PER_S)

@@ -25,7 +25,7 @@ from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from engine.placement.memory_plan import GPU_PREFILL_POSITIONS, PREFILL_POSITIONS
+from engine.placement.memory_plan import GPU_PREFILL_POSITIONS, PREFILL_POSITIONS, longest_chunk
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
@@ -68,8 +68,9 @@ class Prompts:
             return sizes_for(config, ffns, min(most, context), room, config.has_zeros, rate)
 
         on_cpu = any(one is None and layer is None for one, layer in zip(streamed, model.layers, strict=True))
-        short = GPU_PREFILL_POSITIONS if config.n_experts else PREFILL_POSITIONS  # if the CPU computes some layers
-        sizes = sized(short if on_cpu else GPU_PREFILL_POSITIONS, room)
+        long = longest_chunk(config) if speed.cold_bytes else GPU_PREFILL_POSITIONS
+        short = long if config.n_experts else PREFILL_POSITIONS  # if the CPU computes some layers
+        sizes = sized(short if on_cpu else long, room)
         if any(streamed):
             streamed_bytes = StreamedLayers.bytes_for(config, streamed, context, kv_codec, sizes.positions)
             less = sized(sizes.positions, room - streamed_bytes)

@@ -19,6 +19,7 @@ from engine.executor.slots import SlotTable
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
 from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.layers import GpuModel
+from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
 from engine.model.weights import ModelWeights
 from native_kernels.backend import I64
@@ -75,6 +76,10 @@ class CpuCalls:
         # Layers whose FFN is not split, and layers whose first matrix is computed whole and selects the rest.
         self._elsewhere = np.array([model.on_gpu.layers[i] is None or i in self.by_cpu for i in layers])
         self._decided = np.array([self._is_decided_by_first(i) for i in layers])
+
+    def begin(self, counters: FfnCounters, n_later: int) -> None:
+        """Prepare for a token that so many others follow in the run; negative: its result does not count."""
+        self.ffn.tallies.set_counts(counters.per_neuron if n_later >= 0 else None)
 
     def cold(self, i: int) -> list[Call]:
         """Return the calls over the layer's cold neurons, of which the GPU's predictor may select some.

@@ -18,6 +18,7 @@ import numpy as np
 from engine.decode.expert_calls import ExpertCalls
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu.token.cpu_calls import COLD, LISTING
+from engine.gpu.token.expert_cpu_calls import CpuExpertCalls
 from engine.gpu.token.token_group import TokenBuffers, TokenGroup, TokenSetup
 from engine.gpu.token.token_memory import COUNTS, TokenMemory
 from engine.gpu.token.token_steps import ZERO_COPY
@@ -95,7 +96,7 @@ class GpuDecodeProgram:
         self._alone = TokenGroup(self._setup)
         self._several: TokenGroup | None = None  # None before `lay_out`
         together = tokens_together(model.config)
-        self._never_together = self._slots is not None or together == 1  # tokens never run together
+        self._never_together = together == 1  # tokens never run together
         self._sizes = tuple(n for n in SEVERAL if n <= together)
 
     @staticmethod
@@ -334,9 +335,9 @@ class GpuDecodeProgram:
             self._gpu.enter()
             cache.claim_region(several=group is not self._alone)
             cache.make_room(len(tokens))
-            group.prepare(tokens, n_kept, cache, length, self._counters)
             if self._slots is not None:
-                self._slots.begin_token()
+                self._slots.begin_run(n_kept)
+            group.prepare(tokens, n_kept, cache, length, self._counters)
             marked = marked or (group is self._alone and ending == "logits" and self._should_mark())
             finished = group.run(len(tokens), ending, cancelled, self._timed, marked)
             if finished and self._slots is not None:
@@ -355,6 +356,8 @@ class GpuDecodeProgram:
             cache.note(np.stack([self._hidden_of(one) for one in group.tokens[:n_kept]]))
         for i, one in enumerate(group.tokens[: len(tokens)]):
             one.count(self._counters if i < n_kept else None)
+            if self._slots is not None and isinstance(one.cpu, CpuExpertCalls):
+                self._slots.missing += one.cpu.missing
 
     def _hidden_of(self, one: TokenBuffers) -> F32:
         """Return the final hidden state [D] of a token of the last run."""

@@ -118,7 +118,7 @@ class TokenGroup:
     ) -> None:  # fmt: skip
         """Set the tokens of the next run and their positions.
 
-        n_kept: of them; the CPU counts no neurons of the others. length: of the whole sequence.
+        n_kept: of them; the results of the others do not count. length: of the whole sequence.
         """
         self._set_rotation(length)
         states = cache.states_of_run(len(tokens)) if len(tokens) > 1 else cache.states()
@@ -130,7 +130,7 @@ class TokenGroup:
             before, after = states[earlier : earlier + 2]
             calls.state[STATE], calls.state[NEW_STATE] = before.ctypes.data, after.ctypes.data
             one.shared.state.array[:3] = position, cache.half, position - cache.local_first
-            one.cpu.ffn.tallies.set_counts(counters.per_neuron if earlier < n_kept else None)
+            one.cpu.begin(counters, n_kept - 1 - earlier)
 
     def run(
         self, n_tokens: int, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
@@ -203,6 +203,11 @@ class TokenGroup:
             if first.func == gpu.multiply and self._differ_in_addresses(steps):
                 end_chains()
                 found.append(partial(first, batch=VectorBatch(len(steps), self._memory.step)))
+            elif first.func == gpu.publish and not any(first.args[4:]):  # only the last flag is awaited
+                for chain, step in zip(chains, steps[:-1], strict=False):
+                    chain += [partial(gpu.copy, one.source, one.to, one.n) for one in step.args[2:4] if one.n]
+                end_chains()
+                found.append(steps[-1])
             elif first.func in (gpu.publish, gpu.gated_delta):  # in the order of the tokens
                 end_chains()
                 found += steps

@@ -67,6 +67,7 @@ class KvRegion:
         self._kept = list(dict.fromkeys(self._of_layer.values()))  # layers that share keys and values have the same
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
         self.capacity = positions if self._kept else None
+        self._positions = positions
         graph = graph_of(config)
         of_windows = {kv for i, kv in self._of_layer.items() if graph.is_local(i)}
         self._parts = [part for kv in self._kept if kv not in of_windows for part in _parts_of(kv)]
@@ -106,13 +107,20 @@ class KvRegion:
             owner.leave_region()
         self._owner = None
         saved = [(cache, self._saved(cache)) for one in self._slots if (cache := one()) is not None]
+        for cache, _ in saved:
+            cache.leave_region()
         self._slots = []  # once all are saved, so that an error loses none
         for cache, positions in saved:
             cache.saved, cache.slot = positions, Slot()
 
+    @property
+    def most_states(self) -> int | None:
+        """Sequences whose states fit; None: no layer on the GPU has a state."""
+        return min((len(places) // 2 for places in self._states.values()), default=None)
+
     def slot_positions(self, batch: int) -> int:
         """Return the number of positions for each sequence of a batch."""
-        return (self.capacity or 0) // batch // SLOT_STEP * SLOT_STEP
+        return self._positions // batch // SLOT_STEP * SLOT_STEP
 
     def local_slot_positions(self, batch: int) -> int:
         """Return the same of layers with a window; 0 if that is less than they need."""
@@ -137,7 +145,7 @@ class KvRegion:
                 cache.make_room(cache.local_capacity)  # so that no more than needed is left
         self.forget()
         for number, cache in enumerate(caches):
-            cache.slot = Slot(number * size, number * local_size, local_size)
+            cache.slot = Slot(number * size, number * local_size, local_size, 2 * number)
             self._restore(cache)
         self._slots = [weakref.ref(cache) for cache in caches]
 
@@ -150,13 +158,13 @@ class KvRegion:
             self.gpu.download(to[row].ctypes.data, places[place], self._state_bytes)
         self.gpu.synchronize()
 
-    def restore_state(self, source: F32 | None) -> None:
-        """Upload states to the first place; None: zeros. Raises: CudaError."""
+    def restore_state(self, source: F32 | None, place: int = 0) -> None:
+        """Upload states to this place; None: zeros. Raises: CudaError."""
         for row, places in self._states.items():
             if source is None:
-                self.gpu.fill(places[0], 0, self._state_bytes)
+                self.gpu.fill(places[place], 0, self._state_bytes)
             else:
-                self.gpu.upload(places[0], source[row].ctypes.data, self._state_bytes)
+                self.gpu.upload(places[place], source[row].ctypes.data, self._state_bytes)
         self.gpu.synchronize()  # before `source` changes
 
     def settle_state(self, place: int) -> None:
@@ -261,11 +269,15 @@ def _row_bytes(parts: Sequence[_Part]) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a cache's positions begin in the region, and those of layers with a window, of which it has local_size."""
+    """Where a cache's positions begin in the region, and those of layers with a window, of which it has local_size.
+
+    state: the first of its two places for states.
+    """
 
     first: int = 0
     local_first: int = 0
     local_size: int | None = None
+    state: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,17 +341,21 @@ class GpuCache(KVCache):
         several: a run of several tokens, which reads the first state. Raises: as KvRegion.give_to.
         """
         self.region.give_to(self)
-        if self.recurs and not self._state_on_gpu:
-            self.region.restore_state(super().state() if self.length else None)
-            self._state_on_gpu, self._place = True, 0
-        elif self._place > (0 if several else 1):
+        self.claim_state()
+        if self._place > (0 if several else 1):
             self.region.settle_state(self._place)
             self._place = 0
 
+    def claim_state(self) -> None:
+        """Put the state into the cache's part of the region, which it must have. Raises: CudaError."""
+        if self.recurs and not self._state_on_gpu:
+            self.region.restore_state(super().state() if self.length else None, self._slot.state)
+            self._state_on_gpu, self._place = True, self._slot.state
+
     def advance(self, n_tokens: int) -> None:
-        """As KVCache.advance, after a run that wrote the other of the first two states."""
+        """As KVCache.advance, after a run that wrote the other of the cache's two states."""
         super().advance(n_tokens)
-        self._place_before, self._place = self._place, 1 - self._place
+        self._place_before, self._place = self._place, self._place ^ 1
 
     def advance_together(self, n_tokens: int, n_run: int) -> None:
         """Count the first n_tokens of a run of n_run, each of which wrote a state of its own."""
@@ -376,7 +392,8 @@ class GpuCache(KVCache):
         return super().state()
 
     def set_state(self, state: F32 | None) -> None:
-        super().set_state(state)
+        if state is not None or self.region.recurs_in_ram:  # an empty cache's state on the GPU is not read from RAM
+            super().set_state(state)
         self._state_on_gpu = False
 
     def positions(self, first: int, n_positions: int) -> U8:
@@ -451,5 +468,5 @@ class GpuCache(KVCache):
 
     @property
     def half(self) -> int:
-        """Which of the GPU's first two states is the current one, once the region was claimed."""
-        return self._place
+        """Which of the cache's two states on the GPU is the current one, once it was claimed."""
+        return self._place - self._slot.state

@@ -45,7 +45,7 @@ class ExpertSlots:
 
     heat: f32 [L, E], scaled by a growing factor. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts
     moved so far. tokens: decoded so far. is_on_gpu: bool [L]. counted: bool [L], layers whose choices are counted,
-    because some of their experts are not resident. missing: i64 [L], non-resident experts chosen by the last token.
+    because some of their experts are not resident. missing: i64 [L], non-resident experts chosen in the last run.
     is_adapting: whether `exchange_after` exchanges experts. Not thread-safe: use it in the thread that decodes.
     """
 
@@ -70,7 +70,7 @@ class ExpertSlots:
             row[ids] = 1
         self._growth: F32 = np.ones(1, np.float32)
         self.missing: I64 = np.zeros(config.n_layers, np.int64)
-        self._missed: I64 = np.zeros(config.n_layers, np.int64)  # before the last token
+        self._missed: I64 = np.zeros(config.n_layers, np.int64)  # before the last run
         self._moves = np.array([0 < len(ids) < n for ids in self.expert_in])
         self.counted = np.array(
             [there and len(ids) < n for there, ids in zip(self.is_on_gpu, self.expert_in, strict=True)]
@@ -93,8 +93,8 @@ class ExpertSlots:
         self.missing[layer] = np.count_nonzero(found >= 0)
         return found
 
-    def begin_token(self) -> None:
-        """Let the heat decay, by giving later choices more weight.
+    def begin_run(self, n_tokens: int = 1) -> None:
+        """Let the heat decay for a run of so many tokens of a sequence, by giving later choices more weight.
 
         After a failed exchange, also uploads the slots again. Raises: CudaError.
         """
@@ -104,13 +104,17 @@ class ExpertSlots:
             assert self._exchange is not None, "a layer has experts to exchange"
             self._exchange.tell(ffn, slots_of(self.expert_in[layer], self._resident.shape[1]))
             self._unsure.discard(layer)
-        self._growth[0] /= DECAY
+        self._growth[0] /= DECAY**n_tokens
         if self._growth[0] > _RESCALE_AT:
             self.heat /= self._growth[0]
             self._growth[0] = 1.0
-        self.tokens += 1
+        self.tokens += n_tokens
         self._missed += self.missing
         self.missing.fill(0)
+
+    def growth(self, n_later: int) -> float:
+        """Return what a choice adds to the heat, of a token that so many others of the run follow."""
+        return float(self._growth[0]) * DECAY**n_later
 
     def warm(self, heat: F32) -> None:
         """Set the heat [L, E], in choices, for instance from an earlier run."""

@@ -86,8 +86,9 @@ class GpuDeltaNet:
     """A gated delta net or Mamba-2 besides q, k, v and o: its other projections and its weights.
 
     projections: of the gate [V, D], of alpha [value_heads, D] and, not in Mamba-2, of beta [value_heads, D]. states:
-    addresses of states [state_size]. A run reads and writes the first two by turns. Of tokens that run together, the
-    first reads the first one, and each writes one of the others behind the two, which the next reads.
+    addresses of states [state_size], equally far apart. A run reads and writes the first two by turns. Of tokens that
+    run together, the first reads the first one, and each writes one of the others behind the two, which the next reads.
+    In a batch, sequence s has the two from 2 s on.
     """
 
     projections: tuple[GpuMatrix, ...]

@@ -33,7 +33,7 @@ from engine.gpu.weights.layers import (
 )
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from engine.placement.gpu_bytes import SCALE_GROUP, aligned, n_states
+from engine.placement.gpu_bytes import SCALE_GROUP, aligned
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
@@ -127,17 +127,18 @@ class GpuLayout:
         weights: ModelWeights,
         placement: Placement,
         hot: Sequence[I32],
-        positions: tuple[int, int],
+        cache: tuple[int, int, int],
         kv_codec: KvCodec,
         bases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """hot: [L], each layer's neurons in the order of their slots: first as many in VRAM as the placement has hot
-        neurons, the rest zero-copy. positions: of the caches of layers without a window, and with one. bases:
-        addresses of weights, of the KV cache, of zero-copy neurons.
+        neurons, the rest zero-copy. cache: positions in layers without a window, positions in those with one, and
+        states in a layer that has states. bases: addresses of weights, of the KV cache, of zero-copy neurons.
         """
         self._config, self._source = config, weights
         self._weights, self._kv, self._reached = (Region(base) for base in bases)
-        self._positions, self._kv_codec = positions, kv_codec
+        *self._positions, self._n_states = cache
+        self._kv_codec = kv_codec
         self.part_bytes = dict.fromkeys(("attention", "kv_cache", "head", "hot"), 0)
         layers: list[GpuLayer | None] = []
         self._layers = layers  # so far
@@ -327,7 +328,7 @@ class GpuLayout:
 
     def _states(self, spec: DeltaSpec | ShortConvSpec) -> tuple[int, ...]:
         before = self._kv.n_bytes
-        states = tuple(self._kv.take(4 * spec.state_size) for _ in range(n_states(self._config)))
+        states = tuple(self._kv.take(4 * spec.state_size) for _ in range(self._n_states))
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
         return states
 

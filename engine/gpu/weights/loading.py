@@ -21,6 +21,7 @@ from engine.load_steps import LoadSteps
 from engine.model.pages import let_go
 from engine.model.weights import ModelWeights
 from engine.model.window_memory import window_positions
+from engine.placement.gpu_bytes import n_states
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
@@ -115,11 +116,12 @@ def load_onto_gpu(
     steps = steps or LoadSteps()
     steps.begin("room on the GPU")
     placement, context, kv_codec = contents.placement, contents.context, contents.kv_codec
-    positions = context, window_positions(config, context, contents.sequences)
+    sequences = contents.sequences
+    cache = context, window_positions(config, context, sequences), n_states(config, sequences)
     hot = list(placement.in_slots if contents.learned is None else contents.learned)
 
     def laid_out(bases: tuple[int, int, int]) -> GpuLayout:
-        return GpuLayout(config, weights, placement, hot, positions, kv_codec, bases)
+        return GpuLayout(config, weights, placement, hot, cache, kv_codec, bases)
 
     *on_gpu, pinned = laid_out((0, 0, 0)).n_bytes
     memories: list[Memory] = []

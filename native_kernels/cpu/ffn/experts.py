@@ -18,19 +18,21 @@ import numpy as np
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.cpu.ffn.down_parts import ITEMS, MERGE_GRAIN, first_unit, pieces_of
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS
-from native_kernels.cpu.ffn.router import Chosen
+from native_kernels.cpu.ffn.router import Chosen, add_in_order
 from native_kernels.cpu.ffn.sparse_ffn import list_where
 from native_kernels.cpu.products.activations import QUANTISE_ROWS, quantised_empty
-from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of, vector_format
+from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of, tile_of, vector_format
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
-from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, OfExperts, address, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
+from native_kernels.cpu.runtime.side_by_side import BLOCKS, tokens_here
 from native_kernels.cpu.runtime.simd import (
     LANES,
     Rows,
     bits_not_zero,
+    call_kernel,
     fma,
     get_byte,
     get_float,
@@ -71,9 +73,11 @@ class ExpertMatrices:
 def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
     """One item: of the experts that the GPU chose, list those that it lacks, and count all of them.
 
+    If a choice adds nothing to the heat, the token does not count, and nothing is listed.
+
     args: ids and weights as published, K, E, resident u8 [E], ids, weights, counts, heat f32 [E], what a choice adds to
     it (address), targets (pairs of an address and a factor), their number, counts of listed rows (0: none), how many
-    are missing (address).
+    are missing (address), the order of several tokens' experts.
     """
     published, their_weights = get_int(args), get_int(args + 8)
     n_used, n_experts = get_int(args + 16), get_int(args + 24)
@@ -87,7 +91,7 @@ def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
             continue
         put_int(counts + 8 * expert, get_int(counts + 8 * expert) + 1)
         put_float(heat + 4 * expert, get_float(heat + 4 * expert) + more)
-        if get_byte(resident + expert) == 0:
+        if get_byte(resident + expert) == 0 and more > 0:
             put_int32(ids + 4 * n, expert)
             put_float(weights + 4 * n, get_float(their_weights + 4 * k))
             n += 1
@@ -97,6 +101,17 @@ def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
         for k in range(n, n_used):
             put_int(listed + 8 * k, 0)
     put_int(get_int(args + 104), n)
+
+
+@kernel
+def _take_missing_of_several(args: int, lo: int, hi: int, worker: int) -> None:
+    """Do as run_side_by_side with _take_missing, and put the experts of all tokens in order."""
+    order = get_int(get_int(args + BLOCKS) + 112)
+    put_int(order, 0)
+    for token in range(tokens_here(args)):
+        block = get_int(args + BLOCKS + 8 * token)
+        call_kernel(get_int(args + 32), block, lo, hi, worker)
+        add_in_order(order, token, get_int(block + 40), get_int(get_int(block + 104)))
 
 
 @cache
@@ -357,7 +372,10 @@ def product_calls(
         matrices.addresses, chosen.ids, stride_of(w), w.n_rows, x, each, w.n_cols, out, rows_ahead(w), out.strides[0]
     )  # fmt: skip
     keeps = (matrices, chosen, x, out)
-    return [Call(_product_kernel(w.codec), words, len(chosen.ids) * w.n_rows, GRAIN, stage, keeps, barrier)]
+    return [Call(
+        _product_kernel(w.codec), words, len(chosen.ids) * w.n_rows, GRAIN, stage, keeps, barrier, tile=tile_of(w),
+        of_experts=OfExperts.of(chosen.order, w.n_rows),
+    )]  # fmt: skip
 
 
 class ExpertRows:
@@ -449,7 +467,10 @@ def sum_calls(matrices: ExpertMatrices, chosen: Chosen, rows: ExpertRows, out: F
         pieces, rows.ids, rows.step, rows.n, segments, out, out.strides[0], scratch, scratch.strides[0],
     )  # fmt: skip
     keeps = (matrices, chosen, rows, out, scratch)
-    return [Call(_sum_kernel(w.codec), words, len(out) * pieces, 1, "ffn", keeps)]
+    of_experts = OfExperts.of(chosen.order, segments * pieces)
+    return [
+        Call(_sum_kernel(w.codec), words, len(out) * pieces, 1, "ffn", keeps, tile=1, of_experts=of_experts)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,9 +511,11 @@ def missing_calls(
         published, address(published) + 4 * n_used, n_used, len(chosen.counts), residency.resident, chosen.ids,
         chosen.weights, chosen.counts, residency.heat, residency.growth, table, len(targets) // 2,
         0 if rows is None else rows.n, residency.missing,
+        0 if chosen.order is None else chosen.order,
     )  # fmt: skip
     keeps = (published, chosen, rows, residency, table, found)
-    return [Call(_take_missing, words, 1, 1, "ffn", keeps), *found]
+    together = None if chosen.order is None else _take_missing_of_several
+    return [Call(_take_missing, words, 1, 1, "ffn", keeps, together=together), *found]
 
 
 def tally_calls(h: ExpertVectors, chosen: Chosen, tally: Tally) -> list[Call]:

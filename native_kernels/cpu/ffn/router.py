@@ -15,8 +15,10 @@ from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.products.vector_math import exp, logistic, put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
+from native_kernels.cpu.runtime.side_by_side import BLOCKS, MOST_TOKENS, tokens_here
 from native_kernels.cpu.runtime.simd import (
     LANES,
+    call_kernel,
     get_byte,
     get_float,
     get_int,
@@ -36,16 +38,35 @@ class Chosen:
     """What the router decided for this token.
 
     ids: [K]. weights: [K], and behind them the shared expert's. counts: i64 [E], how often each expert was chosen.
+    order: i64 [1 + K * MOST_TOKENS], if tokens run side by side: of the first token, the experts of all. Their number,
+    then each as expert << 32 | token << 16 | place in its ids, ascending. None if each
+    token has all experts.
     """
 
     ids: I32
     weights: F32
     counts: I64
+    order: I64 | None
 
     @classmethod
     def make(cls, n_experts: int, n_used: int) -> Chosen:
         """Buffers for so many experts of which so many are used."""
-        return cls(aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64))
+        order = aligned_empty(1 + n_used * MOST_TOKENS, np.int64) if n_used < n_experts else None
+        return cls(
+            aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64), order
+        )  # fmt: skip
+
+
+@inline
+def add_in_order(order: Any, token: Any, ids: Any, n: Any) -> None:
+    """Insert the experts ids [n] of a token into an order (Chosen)."""
+    for k in range(n):
+        new, at = get_int32(ids + 4 * k) << 32 | token << 16 | k, order + 8 * get_int(order)
+        while at > order and get_int(at) > new:
+            put_int(at + 8, get_int(at))
+            at -= 8
+        put_int(at + 8, new)
+        put_int(order, get_int(order) + 1)
 
 
 @inline
@@ -97,7 +118,7 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
     scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added
     to the shares for the choice (0: the scores choose), factors [E] on the weights, groups of experts, how
     many of them are used, whether a group's score is the sum of its two best instead of its best, scores of groups [G],
-    the margin.
+    the margin, the order of several tokens' experts.
     """
     scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
     shares, marks, ids, weights = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
@@ -150,6 +171,17 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
         put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
 
 
+@kernel
+def _choose_several(args: int, lo: int, hi: int, worker: int) -> None:
+    """Do as run_side_by_side with _choose, and put the experts of all tokens in order."""
+    order = get_int(get_int(args + BLOCKS) + 144)
+    put_int(order, 0)
+    for token in range(tokens_here(args)):
+        block = get_int(args + BLOCKS + 8 * token)
+        call_kernel(get_int(args + 32), block, lo, hi, worker)
+        add_in_order(order, token, get_int(block + 48), get_int(block + 16))
+
+
 def choose_calls(
     scores: F32, chosen: Chosen, weighing: Weighing, shared_score: F32 | None, bias: F32 | None = None,
     factor: float | F32 = 1.0, groups: ExpertGroups = ONE_GROUP,
@@ -167,5 +199,7 @@ def choose_calls(
         scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
         int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, factors,
         groups.n, groups.used, int(groups.by_two), of_groups, float(margin if router == "softmax" else 0.0),
+        0 if chosen.order is None else chosen.order,
     )  # fmt: skip
-    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, factors, of_groups))]
+    keeps = (scores, shares, marks, chosen, shared_score, bias, factors, of_groups)
+    return [Call(_choose, words, 1, 1, "ffn", keeps, together=None if chosen.order is None else _choose_several)]

@@ -74,6 +74,21 @@ class Listed(NamedTuple):
         return cls(aligned_empty(size, np.int32), aligned_empty(1, np.int64))
 
 
+class OfExperts(NamedTuple):
+    """The items of a call are those of a token's experts, one expert after another: `each` of every one.
+
+    order: see router.Chosen.
+    """
+
+    order: I64
+    each: int
+
+    @classmethod
+    def of(cls, order: I64 | None, each: int) -> OfExperts | None:
+        """Return None without an order."""
+        return None if order is None else cls(order, each)
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One step of a program. Workers take contiguous ascending ranges of its items, aligned to the grain.
@@ -88,6 +103,7 @@ class Call:
     chained: whether each token's call must wait for that of the token before it, if tokens run side by side.
     together: a kernel that runs such calls of several tokens at once, with the arguments of
     side_by_side.run_side_by_side; None: run_side_by_side itself.
+    of_experts: for such calls of several tokens that run expert by expert, so that those of all tokens are read once.
     """
 
     kernel: Kernel
@@ -101,6 +117,7 @@ class Call:
     tile: int = 0
     chained: bool = False
     together: Kernel | None = None
+    of_experts: OfExperts | None = None
 
     def __post_init__(self) -> None:
         assert self.barrier or not self.shared, "a worker that has finished its range takes items of others"

@@ -1,5 +1,5 @@
-// Copy rows of matrices from host memory to the GPU's own. The copy engine cannot do this, because the wanted rows are
-// not contiguous. It is limited by the bus, so a few blocks are enough.
+// Copy rows of matrices from host memory to the GPU's own, where the wanted rows are not contiguous, so that the copy
+// engine cannot do it. It is limited by the bus, so a few blocks are enough.
 #include "common.cuh"
 
 #define AT_ONCE 4  // 16-byte loads that each thread has in flight

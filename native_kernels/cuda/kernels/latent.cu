@@ -5,7 +5,8 @@
 #define THREADS 256
 #define BEHIND (1 << 30)  // beyond every vector's end, a multiple of 4
 
-// Of T positions, one for each blockIdx.y. state: [0] is the position of the only one; 0: they start at `start`.
+// Of T positions, one for each blockIdx.y. state: [t] is the position of number t, which goes to slot t of the cache, of
+// `slot` positions; 0: consecutive ones start at `start`.
 // cosines, sines: [T, n_pairs], `apart` numbers from one pair to the next. neighbours: pairs are 2i and 2i + 1, else i and
 // i + n_pairs. strength 0: queries do not grow with their position. codec: as in put_in_cache.
 struct Latent {
@@ -19,7 +20,7 @@ struct Latent {
     u8* keys;
     u16* key_scales;
     float epsilon, strength;
-    int n_heads, key_dim, rotated, rank, apart, n_pairs, neighbours, codec, capacity, start, length, offset;
+    int n_heads, key_dim, rotated, rank, apart, n_pairs, neighbours, codec, capacity, start, slot, length, offset;
 };
 
 // A rotated number: number i of those from `row` on.
@@ -70,12 +71,12 @@ DEVICE void place_key(const Latent& job, const float* row, float* places, int t,
 // Grid: H + 1 (the key last), T.
 KERNEL __launch_bounds__(256) place_latent(const Latent job) {
     __shared__ float row[MOST_HEAD], places[THREADS / 32];
-    const int number = blockIdx.x, t = blockIdx.y, position = job.state ? job.state[0] : job.start + t;
+    const int number = blockIdx.x, t = blockIdx.y, position = job.state ? job.state[t] : job.start + t;
     const bool is_key = number == job.n_heads;
     const int width = job.rotated + (is_key ? job.rank : job.key_dim);
     float* from = job.q + ((u64)t * job.n_heads + number) * width;
     for (int i = threadIdx.x; i < width; i += THREADS) row[i] = is_key ? job.k[(u64)t * width + i] : from[i];
     __syncthreads();
-    if (is_key) place_key(job, row, places, t, position);
+    if (is_key) place_key(job, row, places, t, job.slot * t + position);
     else place_query(job, row, from, number, t, position);
 }

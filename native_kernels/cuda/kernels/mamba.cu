@@ -197,15 +197,15 @@ DEVICE float4 four_of(const float* x, int i, int end) {
     return v;
 }
 
-// Norm `unit` numbers of the output, whose groups they hold whole, and round them.
-DEVICE void norm_unit(const Net& of, int first, float* factors, float* places) {
+// Norm `unit` numbers of a sequence's output, whose groups they hold whole, and round them if there is one sequence.
+DEVICE void norm_unit(const Net& of, float* out, int first, float* factors, float* places) {
     const int n_groups = of.unit / of.norm_size, last = first + of.unit;
     for (int g = 0; g < n_groups; g++) {
         const int end = first + (g + 1) * of.norm_size;
         float4 squares = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 8
         for (int i = end - of.norm_size + 4 * threadIdx.x; i < end; i += 4 * THREADS) {
-            const float4 v = four_of(of.out, i, end);
+            const float4 v = four_of(out, i, end);
             squares.x = fmaf(v.x, v.x, squares.x);
             squares.y = fmaf(v.y, v.y, squares.y);
             squares.z = fmaf(v.z, v.z, squares.z);
@@ -215,33 +215,34 @@ DEVICE void norm_unit(const Net& of, int first, float* factors, float* places) {
         if (threadIdx.x == 0) factors[g] = __frsqrt_rn(sum / of.norm_size + of.epsilon);
     }
     __syncthreads();
-    const Rounded to = {of.out, of.out, of.bytes, of.scales, last};
+    const Rounded to = {out, out, of.bytes, of.scales, last};
     for (int base = first; base < (last + 63) / 64 * 64; base += 4 * THREADS) {
         const int i = base + 4 * threadIdx.x;
-        const float4 x = four_of(of.out, i, last);
+        const float4 x = four_of(out, i, last);
         float v[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
         for (int j = 0; j < 4; j++)
             if (i + j < last) {
                 v[j] *= factors[(i + j - first) / of.norm_size] * of.norm[i + j];
-                of.out[i + j] = v[j];
+                out[i + j] = v[j];
             }
         if (of.bytes) round_four(to, i, v);
     }
 }
 
-// All of it for one position of a sequence, whose state is not written in place: a block per COLUMNS columns of a value
-// head. The last block of those of a unit norms it.
+// All of it for one position of each sequence, whose states are not written in place: a block per COLUMNS columns of a
+// value head. The last block of those of a unit norms it.
 KERNEL ALONE step(const Net of) {
     __shared__ float4 key[PADDED / 4], query[PADDED / 4], value[COLUMNS / 4];
     __shared__ float factors[MOST_GROUPS], places[32];
     __shared__ bool is_last;
     const int head = blockIdx.x, part = threadIdx.x % PARTS, channels = channels_of(of);
-    const int here = COLUMNS * blockIdx.y, four = threadIdx.x / PARTS, column = here + 4 * four;
+    const int here = COLUMNS * blockIdx.y, four = threadIdx.x / PARTS, column = here + 4 * four, sequence = blockIdx.z;
     const int values_end = of.value_heads * VALUE_DIM, key_first = values_end + key_head_of(of, head) * KEY_DIM;
     const bool keeps_key = has_key(of, head) && blockIdx.y == 0;
-    const float* before = state_before(of.states, 0);
-    float* after = state_after(of.states, 0);
+    const float* before = state_before(of.states, sequence);
+    float* after = state_after(of.states, sequence);
+    float* out = of.out + (u64)sequence * values_end;
     const u64 matrix = (u64)head * KEY_DIM * VALUE_DIM, inputs = (u64)values_end * KEY_DIM;
     float s[4 * FOURS][4];
     load_tile(before + matrix, column, s);
@@ -253,28 +254,30 @@ KERNEL ALONE step(const Net of) {
             continue;
         }
         const int channel = what == 2 ? head * VALUE_DIM + here + k : key_first + k + (what ? 0 : of.key_heads * KEY_DIM);
-        to[k] = convolved(of, before, 0, 0, channel);
+        to[k] = convolved(of, before, sequence, 0, channel);
         if (what < 2 && !keeps_key) continue;
         for (int j = 0; j < of.width - 1; j++)
-            after[inputs + (u64)j * channels + channel] = input_of(of, before, 0, j + 2 - of.width, channel);
+            after[inputs + (u64)j * channels + channel] = input_of(of, before, sequence, j + 2 - of.width, channel);
     }
     __syncthreads();
-    const float step = time_step(of, 0, head);
+    const float step = time_step(of, sequence, head);
     const float4 x = value[four], change = make_float4(x.x * step, x.y * step, x.z * step, x.w * step);
     const float found = change_tile(s, share_kept(of, head, step), key, change, query);
     store_tile(s, column, after + matrix);
     const int own = column + part / 4;
     if (part % 4 == 0 && own < VALUE_DIM) {
         const u64 at = (u64)head * VALUE_DIM + own;
-        of.out[at] = fmaf(of.skip[head], ((const float*)value)[own - here], found) * silu(of.gate[at]);
+        const float gate = of.gate[(u64)sequence * values_end + at];
+        out[at] = fmaf(of.skip[head], ((const float*)value)[own - here], found) * silu(gate);
     }
     __threadfence();
     __syncthreads();
     const int unit = head * VALUE_DIM / of.unit;
     const u32 n_blocks = of.unit / VALUE_DIM * gridDim.y;
-    if (threadIdx.x == 0) is_last = atomicInc(of.done + unit, n_blocks - 1) == n_blocks - 1;
+    u32* done = of.done + sequence * (values_end / of.unit) + unit;
+    if (threadIdx.x == 0) is_last = atomicInc(done, n_blocks - 1) == n_blocks - 1;
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    norm_unit(of, unit * of.unit, factors, places);
+    norm_unit(of, out, unit * of.unit, factors, places);
 }

@@ -31,7 +31,7 @@ struct Net {
     const float* alpha_bias;  // [H_v]
     const float* norm;        // [VALUE_DIM], of Mamba-2 [H_v VALUE_DIM]
     const float* skip;        // [H_v], of Mamba-2
-    u32* done;                // [H_v VALUE_DIM / unit], of Mamba-2: 0 between launches
+    u32* done;                // [S, H_v VALUE_DIM / unit], of Mamba-2: 0 between launches
     float* prepared;
     float* out;               // [S T, H_v VALUE_DIM]
     u8* bytes;                // its 8-bit form, of Mamba-2; 0: none

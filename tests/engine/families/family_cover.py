@@ -33,16 +33,9 @@ WITH_EXPERTS = tuple(
     for name, case in CASES.items()
     if {"num_local_experts", "num_experts", "n_routed_experts"} & case.arguments.keys()
 )
-# Layers that keep a state, or have latent attention, serve one sequence at a time on a GPU.
-BATCHES_ON_GPU = tuple(
-    name
-    for name in CASES
-    if not {"linear_num_key_heads", "mamba_num_heads", "mamba_n_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
-    and not name.startswith("lfm2")
-)
 GROUPS = (
-    *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
-    *((*(one for one in names if one in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
+    tuple(one for one in CASES if one not in WITH_EXPERTS),
+    tuple(one for one in CASES if one in WITH_EXPERTS),
     tuple(CASES),
 )
 # They are read from files or become tables before a graph is run, or number layers; tests of their own have them.

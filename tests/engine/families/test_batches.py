@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_cover import BATCHES_ON_GPU, WITH_EXPERTS, of_cover
+from family_cover import WITH_EXPERTS, of_cover
 from family_models import CASES, Reference
 from samples.predictors import predictor_of
 from samples.tiny_model import make_tiny_model
@@ -119,7 +119,7 @@ def test_a_loaded_model_decodes_a_batch(tmp_path: Path) -> None:
             open_batch(model, bad)
 
 
-@pytest.mark.parametrize("name", of_cover(name for name in BATCHES_ON_GPU if name not in WITH_EXPERTS))
+@pytest.mark.parametrize("name", of_cover(FAMILIES))
 def test_every_family_decodes_several_sequences_on_a_gpu(
     any_gpu: Any, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -150,7 +150,7 @@ def test_layers_that_share_keys_are_on_one_side(
     check(any_gpu, (config, weights), mode, hot, attention=attention, head=head)
 
 
-@pytest.mark.parametrize("name", of_cover(name for name in BATCHES_ON_GPU if name in WITH_EXPERTS))
+@pytest.mark.parametrize("name", of_cover(WITH_EXPERTS))
 def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(
     any_gpu: Any, name: str, references: Callable[[str], Reference]
 ) -> None:

@@ -205,7 +205,7 @@ def test_batches_on_a_gpu(
     with all_kept():
         wanted = [by_cpu(config, weights, "dense", row.tolist())[0] for row in tokens]
     attention, hot = placed(config, on_cpu)
-    model = Batched(any_gpu, (config, weights), "dense", hot, 2, attention=attention)
+    model = Batched(any_gpu, (config, weights), "dense", hot, 2, attention=attention, sequences=1)
     caches, lengths = [model.on_gpu.cache() for _ in tokens], (130, 3)
     for cache, row, n in zip(caches, tokens, lengths, strict=True):
         for token in row[:n].tolist():

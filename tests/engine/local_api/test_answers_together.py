@@ -199,6 +199,15 @@ def test_the_faster_way_is_measured_for_each_number() -> None:
         assert ways[n][4:].count(n == 2) == 2, "the slower way is measured again"
 
 
+def test_a_batch_is_never_faster_if_it_takes_longer_than_so_many_single_tokens() -> None:
+    pace = Pace()
+    for n, together, seconds in ((1, False, 9.0), (1, False, 2.0), (3, True, 9.0), (3, True, 9.0)):
+        assert pace.is_ever_faster(4), "not yet known"
+        pace.took(n, together, seconds)
+    assert not pace.is_ever_faster(4)
+    assert pace.is_ever_faster(5)
+
+
 def test_they_begin_in_order_and_no_more_than_allowed(folder: Path) -> None:
     _, _, told = answers(Window(load(folder, 2)), PROMPTS)
     assert [i for i, event in told if isinstance(event, Begun)] == [0, 1, 2, 3, 4]
@@ -481,7 +490,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu
         gpu.close()
 
 
-def test_on_a_gpu_each_gets_what_it_gets_alone(machine: FakeGpuMachine, folder: Path, sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [partial(make_tiny_model, max_context=320), make_recurrent_model, partial(make_recurrent_model, experts=True)],
+)
+def test_on_a_gpu_each_gets_what_it_gets_alone(
+    machine: FakeGpuMachine, tmp_path: Path, sizes: list[int], make: Any
+) -> None:
+    folder = make(tmp_path / "m")
     alone = answers(Window(machine.load(folder)), PROMPTS)[0]
     model = machine.load(folder, sequences=3)
     assert model.device == "cuda"

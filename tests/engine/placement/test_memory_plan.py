@@ -27,6 +27,7 @@ from engine.model.draft_layer import MOST_DRAFTS, open_drafts
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import read_predictor
 from engine.model.model_files import open_model
+from engine.model.weights import FfnWeights
 from engine.placement import memory_plan
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.memory_plan import budgets_of, may_pin_in_place, scratch_bytes
@@ -34,6 +35,7 @@ from engine.placement.model_bytes import ModelBytes, PredictorBytes, stored_byte
 from engine.placement.oversized import Case, MemoryLimits, fitting_context, with_drafts_that_fit
 from engine.placement.setting import KnownInputs, read_setting
 from engine.session.loaded_model import LoadedModel
+from native_kernels.backend import PackedMatrix
 
 
 def test_every_byte_of_the_weights_is_in_one_part(tmp_path: Path) -> None:
@@ -159,6 +161,23 @@ def test_prefill_gets_more_memory_only_where_the_whole_model_leaves_twice_as_muc
     assert sizes_for(model.config, [], 2048, narrow, gpu_bytes_per_s=4e12).positions == 2048
     wide = sizes_for(model.config, [], 2048, plenty, gpu_bytes_per_s=4e12)
     assert (wide.neurons, wide.tile_bytes) == (11008, 96 << 20)
+
+
+def test_streamed_experts_get_the_longest_chunks_that_an_eighth_of_the_memory_holds() -> None:
+    model = bytes_of(
+        ModelShape("qwen3_moe", "silu-glu", 48, 2048, 768, 32, 4, 128, 32000, 8192, n_experts=128, n_experts_used=8),
+        "q4_0", "gguf",
+    ).model  # fmt: skip
+    up, down = (
+        PackedMatrix(n, d, "q4_0", np.zeros((n, d // 32 * 18), np.uint8)) for n, d in ((768, 2048), (2048, 768))
+    )
+    expert, positions = FfnWeights(up=up, gate=up, down=down), []
+    for gib in (2, 4, 8, 12):
+        n_bytes = memory_plan.prefill_bytes(model, 8192, gib << 30)
+        assert n_bytes <= gib << 27
+        positions.append(sizes_for(model.config, [expert], 4096, n_bytes).positions)
+    assert positions == [512, 1024, 2048, 4096]
+    assert sizes_for(model.config, [expert], 2048).positions == 2048
 
 
 def test_a_layer_that_drafts_tokens_is_counted_with_its_cache(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.gpu_machine import FakeGpuMachine
 from samples.recurrent_model import make_recurrent_model
 
 from engine.config import EngineConfig, SamplingConfig
@@ -91,6 +92,19 @@ def test_a_greedy_answer_is_the_same(load: Callable[..., LoadedModel], experts: 
     found = events(ChatSession(model), PROMPT)
     assert said(found) == without(model, PROMPT)
     assert found[-1].stats.guesses["mtp"][0] > 20
+
+
+@pytest.mark.parametrize("experts", [False, True])
+def test_with_a_gpu_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: bool) -> None:
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
+    model = machine.load(make_recurrent_model(tmp_path / "m", experts=experts, drafts="right"), context=256)
+    session = ChatSession(model)
+    decoder: Any = model.transformer().decoder
+    decoder.lay_out(session.cache)  # as while the model is idle
+    found = events(session, PROMPT)
+    assert said(found) == without(model, PROMPT)
+    assert found[-1].stats.guesses["mtp"][0] > 20
+    model.close()
 
 
 def test_sampled_answers_are_the_same_for_each_seed(load: Callable[..., LoadedModel]) -> None:

@@ -79,7 +79,8 @@ def test_a_delta_net(on_gpu: OnGpu, shape: str, n_sequences: int, n_each: int, h
     to, prepared = on_gpu.vector(rows * spec.value_width), put(np.full(rows * spec.prepared_width, np.nan, np.float32))
     inputs = GpuDeltaInput(*(put(one if one.size else x.alpha) for one in x), n_each, n_sequences)
     others = [0 if one is None else put(one) for one in (w.conv_bias, w.skip)]
-    done = put(np.zeros(max(1, done_bytes(spec)), np.uint8))
+    n_done = max(1, n_sequences * done_bytes(spec))
+    done = put(np.zeros(n_done, np.uint8))
     net = GpuDelta(spec, put(w.conv), put(w.decay), put(w.alpha_bias), put(w.norm), w.epsilon, *others, done)
     bits = []
     for _ in range(1 if how == "in place" else 2):  # equal inputs give equal bits, and a launch leaves no trace
@@ -89,7 +90,7 @@ def test_a_delta_net(on_gpu: OnGpu, shape: str, n_sequences: int, n_each: int, h
     np.testing.assert_allclose(bits[0], np.concatenate(outs), rtol=1e-3, atol=2e-4)
     np.testing.assert_allclose(after, wanted, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(bits[0], bits[-1])
-    assert not on_gpu.get(done, max(1, done_bytes(spec)), np.uint8).any()
+    assert not on_gpu.get(done, n_done, np.uint8).any()
     if spec.mamba and rows == 1 and how != "in place":
         on_gpu.check_bytes(to)
 

@@ -11,7 +11,7 @@ import pytest
 
 from native_kernels.backend import Scoring
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuScoring
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuScoring, GpuSequences
 from native_kernels.cuda.latent import GpuLatentOps
 from native_kernels.cuda.prompt_rows import RowAngles, Rows
 from native_kernels.cuda.runtime.driver import Device
@@ -63,12 +63,12 @@ class Numbers:
         of_key = REFERENCE.rope(k[..., rank:], self.cos, self.sin, order)
         self.keys = np.concatenate([REFERENCE.rms_norm(k[..., :rank], weight, 1e-6), of_key], axis=-1)
 
-    def check(self, on_gpu: OnGpu, kv: GpuKv, start: int) -> None:
+    def check(self, on_gpu: OnGpu, kv: GpuKv, start: int, slot: int = 0) -> None:
         rank = self.x.spec.rank
         queries = on_gpu.get(self.x.queries, (len(self.keys), self.x.n_heads, kv.head_dim))
         np.testing.assert_allclose(queries[..., rank:], self.rotated, rtol=1e-5, atol=1e-5)
         for t, wanted in enumerate(self.keys):
-            keys, values = stored(on_gpu, kv, start + t)
+            keys, values = stored(on_gpu, kv, start + t + slot * t)
             np.testing.assert_allclose(keys, wanted, rtol=1e-3, atol=NEAR[kv.codec])
             assert np.array_equal(keys, values)
 
@@ -87,6 +87,23 @@ def test_a_position_is_placed(on_gpu: OnGpu, shape: tuple[int, int, int, int], c
     np.testing.assert_allclose(on_gpu.get(plain.values, numbers.plain.shape), numbers.plain, rtol=1e-5, atol=1e-6)
     if plain.bytes:
         on_gpu.check_bytes(plain)
+
+
+@pytest.mark.parametrize("codec", KV_CODECS)
+def test_positions_of_several_sequences_are_placed(on_gpu: OnGpu, codec: Any) -> None:
+    (rank, key_dim, rotated, n_heads), n, start, slot = SHAPES[0], 3, 5, 16
+    numbers = Numbers(on_gpu, SHAPES[0], n, start, "halves")
+    kv = shared(kv_of(on_gpu, codec, 1, rank + rotated, n * slot))
+    latest = GpuSequences(n, slot, on_gpu.put(np.arange(start, start + n, dtype=np.int32)))
+    angles = RowAngles(
+        on_gpu.put(numbers.cos), on_gpu.put(numbers.sin), rotated // 2, "halves", temperature=numbers.temperature
+    )
+    latent = GpuLatentOps(on_gpu.gpu.device, on_gpu.gpu.stream)
+    latent.place_latents(numbers.x, n, kv, latest, angles)
+    numbers.check(on_gpu, kv, start, slot)
+    q = on_gpu.get(numbers.x.q, (n, n_heads, key_dim + rotated))
+    np.testing.assert_allclose(q[..., :key_dim], numbers.plain, rtol=1e-5, atol=1e-5)
+    latent.close()
 
 
 @pytest.mark.parametrize("codec", KV_CODECS)

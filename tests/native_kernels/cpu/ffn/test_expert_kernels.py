@@ -18,6 +18,7 @@ from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import aligned_empty
+from native_kernels.cpu.runtime.side_by_side import kernels_for, side_by_side
 from native_kernels.specs import ExpertGroups, Weighing
 
 N_EXPERTS, N_USED, WORKERS = 7, 3, 3
@@ -165,6 +166,48 @@ def test_sums_of_the_rows_of_the_chosen(name: str, n_cols: int) -> None:
     total, shared = aligned_empty(n_cols), random(1, n_cols)[0]
     call.run(experts.combine_calls(out, chosen, shared, total), WORKERS)
     check(total, chosen.weights @ np.concatenate([wanted, shared[None]]), name)
+
+
+@pytest.mark.parametrize("name", some_daily([name for name in SUMS if name in OVER], DAILY))
+@pytest.mark.parametrize("missing", [False, True])
+def test_experts_of_several_tokens_are_those_of_each_alone(name: str, missing: bool) -> None:
+    """To the bit; of tokens that are not in use nothing is computed. missing: those that a GPU chose and lacks."""
+    most, n_rows, n_cols = 8, 104, 256
+    (ups, _), (downs, _) = of_experts(name, n_rows, n_cols), of_experts(name, n_rows, n_cols)
+    resident, heat = np.array([0, 1, 0, 0, 1, 0, 0], np.uint8), np.zeros(N_EXPERTS, np.float32)
+    n_used, tokens, outs, numbers = np.ones(1, np.int64), [], [], []
+    for token in range(most):
+        scores, chosen = random(1, N_EXPERTS, seed=20 + token)[0], Chosen.make(N_EXPERTS, N_USED)
+        x, hidden = Vector(aligned_empty(n_cols)), ExpertVectors(N_USED, n_rows)
+        x.values[:] = random(1, n_cols, seed=token)[0]
+        summed = aligned_empty((N_USED * experts.segments_of(downs.first, N_USED), n_cols))
+        total, read = aligned_empty(n_cols), x.as_read_by(name, "")
+        calls = experts.product_calls(ups, chosen, read[0], hidden.values)
+        calls += experts.sum_calls(downs, chosen, ExpertRows.of_all(hidden), summed, 5)
+        calls += experts.combine_calls(summed, chosen, None, total)
+        if missing:
+            ids = np.argsort(-scores)[:N_USED].astype(np.int32)
+            published = np.concatenate([ids, np.ones(N_USED + 1, np.float32).view(np.int32)])
+            numbers.append(np.zeros(1, np.int64))
+            there = experts.Residency(resident, heat, np.ones(1, np.float32), numbers[-1])
+            calls = experts.missing_calls(calls, chosen, None, published, there)
+        else:
+            calls = choose_calls(scores, chosen, Weighing("softmax", True), None) + calls
+        tokens.append([*read[1], *calls])
+        outs.append(total)
+    for calls in tokens:
+        call.run(calls)
+    wanted, counted = np.stack(outs), [int(one[0]) for one in numbers]
+    assert not missing or sorted(counted) != counted
+    merged = side_by_side(tokens, n_used)
+    for n, workers in ((1, 1), (2, 3), (5, 2), (8, 1), (8, 5)):
+        n_used[0] = n
+        for total in outs:
+            total[:] = np.nan
+        call.run(merged, workers)
+        np.testing.assert_array_equal(np.stack(outs[:n]), wanted[:n])
+        assert np.isnan(outs[n:]).all()
+    assert {one.kernel for one in merged} <= {*kernels_for(tokens[0]), *(one.kernel for one in tokens[0])}
 
 
 @pytest.mark.parametrize("name", some_daily(["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"], DAILY))
