@@ -88,7 +88,7 @@ class Gains:
     @property
     def missing(self) -> Ways:
         config = self._opened.config
-        # Which experts are on a GPU follows the router while a model answers, and nothing is predicted inside them there.
+        # The experts on a GPU follow the router while a model answers, and nothing is predicted inside them there.
         known = not config.n_experts
         return Ways(
             convert=self.codec is not None,

@@ -129,7 +129,5 @@ SMALL_BLOCKS = {
     "q5_0": _codec(22, lambda b, x, y: _with_fifth(b, x, y, 2, 6), _halves(0), offset=16),
     "q5_1": _codec(24, lambda b, x, y: _with_fifth(b, x, y, 4, 8), _halves(0), _halves(2, -1)),
     "iq4_nl": _codec(18, lambda b, x, y: looked_up(b, _nibbles(b, x, y, 2), NL_LEVELS), _halves(0), signed=True),
-    "mxfp4": _codec(
-        17, lambda b, x, y: looked_up(b, _nibbles(b, x, y, 1), E2M1_LEVELS), _exponents, offset=E2M1_ZERO
-    ),
+    "mxfp4": _codec(17, lambda b, x, y: looked_up(b, _nibbles(b, x, y, 1), E2M1_LEVELS), _exponents, offset=E2M1_ZERO),
 }

@@ -159,7 +159,7 @@ def test_a_model_with_experts_gets_predictors_that_are_used(
     sizes = {"d_model": 128, "d_ff": 256, "max_context": 128}
     shelf = OneModel(installed(make_tiny_mixtral(tmp_path / "m.gguf", sizes=sizes)), tmp_path / "models")
     jobs = Recorded()
-    model, plan = run(shelf, cpu, jobs=jobs)
+    model, plan = run(shelf, cpu, jobs=jobs, sparsity=replace(RARELY, active_share=0.02))
     assert jobs.names == done(plan) == ["convert", "train", "solve"]
     opened = open_model(Path(model.prepared))
     predictor = artefacts.load_predictor(opened, as_stored=True)
