@@ -143,7 +143,7 @@ def damped(covariance: Tensor, mean_square: float, share: float) -> tuple[Tensor
         if not failed:
             return found, lower
         if not ridge < mean_square * len(covariance):
-            raise ValueError("the inputs' covariance is not finite")
+            raise ValueError("infinite covariance")
         ridge *= 10
 
 
