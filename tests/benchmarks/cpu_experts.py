@@ -51,7 +51,6 @@ def measure(path: Path, threads: int, seconds: float) -> dict[str, Any]:
     reads = cycle([ReadProbe(kernels.pool, _READ_BYTES) for _ in range(_READS)])
     rng, vocabulary = np.random.default_rng(0), transformer.config.vocab_size
     n_bytes = floors[0](1.0)
-    transformer.decoder.measure_stages()
     pairs, tokens, before, end = [], 0, _sample(next(reads).seconds, threads), time.perf_counter() + seconds
     while time.perf_counter() < end:
         if cache.length == 256:
@@ -66,7 +65,6 @@ def measure(path: Path, threads: int, seconds: float) -> dict[str, Any]:
         if threads > 1:  # other programs, if they have less priority than this one
             time.sleep(_REST_S)
             before = _sample(next(reads).seconds, threads)
-    stages = transformer.decoder.stage_seconds()
     shares = sorted(n_bytes / rate / token for token, rate in pairs)
     return {
         "model": path.stem,
@@ -76,8 +74,6 @@ def measure(path: Path, threads: int, seconds: float) -> dict[str, Any]:
         "pairs": [len(pairs), tokens],
         "ms_per_token": round(1e3 * statistics.median(token for token, _ in pairs), 2),
         "read_gb_s": round(statistics.median(rate for _, rate in pairs) / 1e9, 2),
-        "mb_per_token": round(n_bytes / 1e6, 1),
-        "stage_shares": {name: round(one / sum(stages.values()), 3) for name, one in stages.items()},
     }
 
 
@@ -105,8 +101,8 @@ def main() -> int:
             print(json.dumps(rows[-1]), flush=True)
     if flags.record:
         about = {"cpu": probe().cpu.name, "instruction_set": isa.chosen().name, "date": time.strftime("%Y-%m-%d")}
-        lines = ",\n  ".join(json.dumps(row) for row in rows)
-        text = json.dumps(about)[:-1] + f', "rows": [\n  {lines}\n]}}\n'
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        text = json.dumps(about)[:-1] + f', "rows": [\n{lines}\n]}}\n'
         (RESULTS / f"{flags.record}.json").write_text(text, encoding="utf-8")
     return 0
 

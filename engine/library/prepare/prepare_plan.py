@@ -15,12 +15,11 @@ from pathlib import Path
 from engine.bundle.bundle import open_bundle
 from engine.config import Device, EngineConfig
 from engine.errors import EngineError
-from engine.library.prepare.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
+from engine.library.prepare.prepare_gains import Gains, has_sign_predictors
 from engine.library.prepare.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.model.model_files import OpenedModel, open_model
-from engine.placement.down_copy import will_copy
 from engine.training import calibration, training
 from engine.training.low_rank import Recipe
 
@@ -61,28 +60,6 @@ def openable(model: InstalledModel) -> tuple[Path, str | None]:
         except EngineError as error:
             log.info("The bundle of %s cannot be used: %s", model.id, error)
     return Path(model.path), model.activation or None
-
-
-def what_is_missing(opened: OpenedModel) -> str:
-    """Return what preparing would improve, in a sentence; "" if nothing. Cost: as `will_copy`.
-
-    The plan tells whether it pays on this machine.
-    """
-    config = opened.config
-    if not config.has_zeros:
-        return ""
-    wanted = []
-    if opened.format != "bundle" and opened.down_is_row_wise and not will_copy(opened):
-        wanted.append("laying its neurons out one by one")
-    if config.predicts_neurons:
-        if not config.n_experts and not opened.has_stats:
-            wanted.append("counting which neurons fire")
-        if not has_lasting_predictors(opened):
-            wanted.append("training predictors")
-    if not wanted:
-        return ""
-    listed = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} and {wanted[-1]}"
-    return f"Preparing would make it faster by {listed}."
 
 
 @dataclass(frozen=True, eq=False)
