@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
-from engine.layer_checks import check_delta, check_groups, check_latent, check_layers, check_streams
+from engine.layer_checks import check_delta, check_encoder, check_groups, check_latent, check_layers, check_streams
 from engine.thinking_level import LEVELS, Level
 from native_kernels.backend import Activation as KernelActivation
 from native_kernels.kv_blocks import KvLayout
@@ -112,7 +112,7 @@ class RopeScaling:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a decoder model, created once by engine/model/families.
+    """The shape of a model, created once by engine/model/families: of a decoder, or of an encoder (causal: False).
 
     Fields with defaults are those in which families differ; the defaults are LLaMA's.
     """
@@ -204,6 +204,9 @@ class ModelConfig:
     gate_cutoffs: tuple[float, ...] = ()
     layer_scale: bool = False  # a factor on the stream after each layer
     d_ff_by_layer: tuple[int, ...] = ()  # neurons of each layer if they differ; d_ff is the largest. Empty: all d_ff
+    causal: bool = True  # False: an encoder, in which every position of a text sees all others
+    input_norm: bool = False  # encoder: a norm of the embeddings
+    token_types: int = 0  # encoder: rows of a table whose first is added to every embedding; 0: none
 
     def __post_init__(self) -> None:
         for name in _SIZE_CAPS:
@@ -224,6 +227,7 @@ class ModelConfig:
         check_latent(self)
         check_layers(self)
         check_streams(self)
+        check_encoder(self)
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
@@ -448,7 +452,7 @@ class ModelConfig:
     @property
     def walks_by_layer(self) -> bool:
         """Whether all text can be run through one layer after another, as training and counting do."""
-        others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart
+        others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart or not self.causal
         return not (others or self.mixer_only_layers)
 
     @property

@@ -1,5 +1,5 @@
-"""Check the fields of a ModelConfig that describe gated delta nets, latent attention, groups of experts, and varied
-layers.
+"""Check the fields of a ModelConfig that describe gated delta nets, latent attention, groups of experts, varied layers,
+and encoders.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _DELTA_CAPS = {"key_heads": 1024, "value_heads": 1024, "key_dim": 1024, "value_d
 _MOST_NORM_GROUPS = 1024
 _LATENT_CAPS = {"rank": 1024, "key_dim": 1024, "value_dim": 1024}
 _MOST_QUERY_RANK = 1 << 16
+_MOST_TOKEN_TYPES = 1024
 
 
 def check_delta(config: ModelConfig) -> None:
@@ -156,3 +157,17 @@ def _check_sizes(what: str, spec: object, caps: Mapping[str, int]) -> None:
         value = getattr(spec, name)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= cap:
             raise ModelFormatError(f"The {what}'s {name} is {value!r}; 1 to {cap} are possible.")
+
+
+def check_encoder(config: ModelConfig) -> None:
+    """Raise ModelFormatError for encoders with features of decoders, and for decoders with those of encoders."""
+    if config.causal:
+        unfit = config.input_norm or config.token_types > 0
+    else:
+        of_decoders = (
+            config.windows, config.recurrence, config.latent, config.n_experts, config.attention_temperature,
+            config.n_shared_kv_layers, config.layer_embedding_dim, config.rope_scaling, config.attention_sinks,
+        )  # fmt: skip
+        unfit = any(of_decoders) or config.n_streams > 1 or not config.tied_embeddings
+    if unfit or not 0 <= config.token_types <= _MOST_TOKEN_TYPES:
+        raise ModelFormatError("The model is described partly as an encoder and partly as a decoder.")

@@ -41,6 +41,9 @@ BUILD = ROOT / "build"
 PROGRAM = BUILD / "program" / "hearth"
 DIST = ROOT / "dist"
 MOST_BYTES = 450_000_000  # of any file that people download
+# Microsoft's libraries that PyTorch imports and a bare Windows lacks; no package has the second one. PyInstaller copies
+# them from the Windows that it runs on, but none from Wine.
+RUNTIME = ("msvcp140.dll", "msvcp140_atomic_wait.dll", "vcruntime140.dll", "vcruntime140_1.dll")
 _CUDA_QUESTION = "import sys, torch; sys.exit(0 if torch.version.cuda is None else 3)"
 
 
@@ -147,7 +150,12 @@ def make_packages(number: str, progress: setup_progress.Progress) -> list[Path]:
 
 
 def windows_installer(number: str, progress: setup_progress.Progress) -> Path:
-    """The installer that Inno Setup makes. Raises: BuildError where that is not installed."""
+    """The installer that Inno Setup makes. Raises: BuildError where that is not installed, or RUNTIME is incomplete."""
+    found = {path.name.lower() for path in PROGRAM.rglob("*.dll")}
+    if missing := [name for name in RUNTIME if name not in found]:
+        raise BuildError(
+            f"The program lacks {', '.join(missing)}.", "build it on a Windows that has Visual C++'s runtime."
+        )
     compiler = shutil.which("ISCC")
     for variable in ("ProgramFiles(x86)", "ProgramFiles"):
         inno = Path(os.environ.get(variable, ""), "Inno Setup 6", "ISCC.exe")

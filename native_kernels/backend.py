@@ -142,7 +142,8 @@ class Scoring(NamedTuple):
     scale: factor of the products; None: 1 / sqrt(head_dim). softcap c: they become c tanh(x / c); None: unchanged.
     window: number of positions that a query sees, including its own; None: all up to it. sinks [H]: an extra score per
     head that takes a share of the weights and has no value; None: none. temperature: None: queries do not change.
-    chunked: the positions are in chunks of `window`, and a query sees those of its own chunk up to it.
+    chunked: the positions are in chunks of `window`, and a query sees those of its own chunk up to it. causal: False: a
+    query sees the positions after it too, without a window.
     """
 
     scale: float | None = None
@@ -151,6 +152,7 @@ class Scoring(NamedTuple):
     sinks: F32 | None = None
     temperature: Temperature | None = None
     chunked: bool = False
+    causal: bool = True
 
 
 PLAIN_SCORING = Scoring()
@@ -260,7 +262,7 @@ class Operators(Protocol):
         v: F32,
         scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
-        """Causal attention of the last T of N positions: q [T, H, head_dim], k and v [N, H_kv, head_dim], N >= T.
+        """Attention of the last T of N positions: q [T, H, head_dim], k and v [N, H_kv, head_dim], N >= T.
 
         Head h reads key-value head h // (H / H_kv). Query t sees the positions up to p = N - T + t, limited to the
         window. -> [T, H, head_dim]

@@ -131,7 +131,7 @@ class ReferenceOperators:
         v: F32,
         scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
-        scale, softcap, window, sinks, temperature, chunked = scoring
+        scale, softcap, window, sinks, temperature, chunked, causal = scoring
         n_tokens, n_heads, head_dim = q.shape
         n_positions, n_kv_heads, _ = k.shape
         group, past = n_heads // n_kv_heads, n_positions - n_tokens
@@ -144,8 +144,10 @@ class ReferenceOperators:
         step = max(1, _SCORE_BYTES // max(1, 4 * n_heads * n_positions))
         for start in range(0, n_tokens, step):
             t = min(step, n_tokens - start)
-            stop = past + start + t  # keys after the last query of this chunk are invisible to all of it, as are
-            first = 0 if window is None else max(0, past + start + 1 - window)  # those before the first one's window
+            # Keys after the last query of this chunk are invisible to all of it, as are those before the first one's
+            # window.
+            stop = past + start + t if causal else n_positions
+            first = 0 if window is None else max(0, past + start + 1 - window)
             if window is not None and chunked:
                 first = (past + start) // window * window
             seen = stop - first
@@ -154,7 +156,7 @@ class ReferenceOperators:
             scores: F32 = np.matmul(queries, keys[:, :, first:stop]).reshape(n_kv_heads, group, t, seen)
             if softcap is not None:
                 scores = self.softcap(scores, softcap)
-            if t > 1:
+            if t > 1 and causal:
                 place = past + start + np.arange(t)[:, None]  # [t, 1], positions of the queries
                 other = first + np.arange(seen)  # [seen], positions of the keys
                 hidden = other > place

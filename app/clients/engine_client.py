@@ -189,14 +189,16 @@ class EngineClient(QObject):
         self._counts_aside[count_id] = then
         self._worker.submit(_count_of(count_id, request, texts))
 
-    def embed(self, texts: Sequence[str], model: str, then: Callable[[protocol.EmbedResult | None], None]) -> None:
+    def embed(
+        self, texts: Sequence[str], model: str, then: Callable[[protocol.EmbedResult | None], None], role: str = ""
+    ) -> None:
         """Turn texts into vectors as protocol.Embed does, between answers; `then` gets them, or None if that failed.
 
-        model: one beside the chat's; "": the loaded one.
+        model: one beside the chat's; "": the loaded one. role: of the texts in a search: "query" or "passage".
         """
         embed_id = f"embed-{next(self._numbers)}"
         self._embeds[embed_id] = then
-        self._worker.submit(protocol.Embed(embed_id, list(texts), model))
+        self._worker.submit(protocol.Embed(embed_id, list(texts), model, role=role))
 
     def _no_vectors(self, *ids: str) -> None:
         """Tell those who wait for vectors that there are none."""

@@ -55,18 +55,6 @@ def weight(text: str) -> int:
     return len(text) + (CHARS_PER_TOKEN - 1) * len(_WIDE.findall(text))
 
 
-# How a question is put to embedding models of this name; passages are taken as they are.
-_QUESTION_FORMS = {
-    "qwen3-embedding": "Instruct: Given a question, retrieve the passages of documents that answer it\nQuery:{}"
-}
-
-
-def question_for(model: str, question: str) -> str:
-    """Return a question as an embedding model reads it."""
-    form = next((form for name, form in _QUESTION_FORMS.items() if name in model.casefold()), "{}")
-    return form.replace("{}", question)
-
-
 def words_of(text: str) -> str:
     """Return a text for the index: characters of scripts without spaces stand alone, and "e-bike" is "ebike" too."""
     return _HYPHENED.sub(lambda found: f"{found[0]} {found[0].replace('-', '')}", _ALONE.sub(r" \1 ", text))

@@ -14,7 +14,6 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.store.operations import Operations
 from app.documents.index_file import IndexFile
-from app.documents.index_words import question_for
 from app.documents.search import Asked
 
 if TYPE_CHECKING:
@@ -31,8 +30,10 @@ AGAIN_MS = 60_000  # after a failure
 class EmbeddingEngine(Protocol):
     """The engine's client."""
 
-    def embed(self, texts: Sequence[str], model: str, then: Callable[[EmbedResult | None], None]) -> None:
-        """Call back with the vectors of texts, or None if that failed."""
+    def embed(
+        self, texts: Sequence[str], model: str, then: Callable[[EmbedResult | None], None], role: str = ""
+    ) -> None:
+        """Call back with the vectors of texts, or None if that failed. role: as of protocol.Embed."""
 
 
 class PassageVectors(QObject):
@@ -97,7 +98,8 @@ class PassageVectors(QObject):
         if not rows or model != self.model:
             self._ended(goes_on=model != self.model)
             return
-        self._engine.embed([text for _, text in rows], model, partial(self._have, model, [key for key, _ in rows]))
+        keys = [key for key, _ in rows]
+        self._engine.embed([text for _, text in rows], model, partial(self._have, model, keys), "passage")
 
     def _have(self, model: str, keys: list[int], result: EmbedResult | None) -> None:
         if self._closed:
@@ -153,7 +155,7 @@ class _Asking(QObject):
         self._model, self._then = model, then
         self._done = False
         QTimer.singleShot(WITHIN_MS, self, lambda: self._end(None))
-        engine.embed([question_for(model, question)], model, self._have)
+        engine.embed([question], model, self._have, "query")
 
     def _have(self, result: EmbedResult | None) -> None:
         try:

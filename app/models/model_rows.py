@@ -76,8 +76,8 @@ class ModelRow:
 
     @property
     def rate(self) -> Rate | None:
-        """Its rate here: measured, else estimated."""
-        return rate_of(self.estimate, self.measured_tok_s)
+        """Its rate here: measured, else estimated; none for a model that does not answer."""
+        return None if self.kind == "embedding" else rate_of(self.estimate, self.measured_tok_s)
 
     @property
     def is_slow(self) -> bool:

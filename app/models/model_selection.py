@@ -82,7 +82,12 @@ def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[
 
 def _is_worth_it(row: ModelRow) -> bool:
     speed = speed_of(row)
-    return fits(row) and not row.reads_disk and row.kind != "base" and (speed is None or speed >= SLOWEST_TOK_S)
+    return (
+        fits(row)
+        and not row.reads_disk
+        and row.kind not in ("base", "embedding")
+        and (speed is None or speed >= SLOWEST_TOK_S)
+    )
 
 
 def _passes(row: ModelRow, wanted: Filter) -> bool:

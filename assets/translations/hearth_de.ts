@@ -4616,6 +4616,10 @@
 <translation>Dokumente werden nach Wörtern durchsucht. Ein kleines Embedding-Modell findet auch andere Wörter für dasselbe, auch in anderen Sprachen.</translation>
 </message>
 <message>
+<source>Documents are searched by words. An embedding model such as {name} ({size}) also finds other words for the same, in other languages too.</source>
+<translation>Dokumente werden nach Wörtern durchsucht. Ein Embedding-Modell wie {name} ({size}) findet auch andere Wörter für dasselbe, auch in anderen Sprachen.</translation>
+</message>
+<message>
 <source>Expanded</source>
 <translation>Aufgeklappt</translation>
 </message>
@@ -5066,6 +5070,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>base model, continues text</source>
 <translation>Basismodell, setzt Text fort</translation>
+</message>
+<message>
+<source>embedding model</source>
+<translation>Embedding-Modell</translation>
 </message>
 <message>
 <source>Access</source>
@@ -8244,6 +8252,14 @@ Andere Programme: {others}</translation>
 <message>
 <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
 <translation>Schnell ohne GPU: 6 seiner 64 Experten arbeiten an einem Wort.</translation>
+</message>
+<message>
+<source>Finds passages by their meaning, in many languages, fast on the CPU; not for chats.</source>
+<translation>Findet Textstellen nach ihrer Bedeutung, in vielen Sprachen, schnell auf dem Prozessor; nicht für Chats.</translation>
+</message>
+<message>
+<source>Finds passages of English documents by their meaning; not for chats.</source>
+<translation>Findet Stellen englischer Dokumente nach ihrer Bedeutung; nicht für Chats.</translation>
 </message>
 <message>
 <source>Finds passages of your documents by their meaning; not for chats.</source>

@@ -4580,6 +4580,10 @@
 <translation>按词语搜索文档。小型嵌入模型还能找到表达相同意思的其他词语，包括其他语言。</translation>
 </message>
 <message>
+<source>Documents are searched by words. An embedding model such as {name} ({size}) also finds other words for the same, in other languages too.</source>
+<translation>文档按词语搜索。{name}（{size}）这样的嵌入模型还能找到意思相同的其他词语，也包括其他语言的词语。</translation>
+</message>
+<message>
 <source>Expanded</source>
 <translation>已展开</translation>
 </message>
@@ -5028,6 +5032,10 @@ Other programs: {others}</source>
 <message>
 <source>base model, continues text</source>
 <translation>基础模型，续写文本</translation>
+</message>
+<message>
+<source>embedding model</source>
+<translation>嵌入模型</translation>
 </message>
 <message>
 <source>Access</source>
@@ -8164,6 +8172,14 @@ Other programs: {others}</source>
 <message>
 <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
 <translation>没有 GPU 也快：每个词只用 64 个专家中的 6 个。</translation>
+</message>
+<message>
+<source>Finds passages by their meaning, in many languages, fast on the CPU; not for chats.</source>
+<translation>按含义查找段落，支持多种语言，在 CPU 上速度快；不用于对话。</translation>
+</message>
+<message>
+<source>Finds passages of English documents by their meaning; not for chats.</source>
+<translation>按含义查找英文文档中的段落；不用于对话。</translation>
 </message>
 <message>
 <source>Finds passages of your documents by their meaning; not for chats.</source>

@@ -27,6 +27,7 @@ _ORIGINS = {
 
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle.bundle import BundleSource
+    from engine.loading.embedding_models import pooling_of
     from engine.loading.opening import read_tokenizer
     from engine.model.draft_layer import describe_drafts
     from engine.placement.down_copy import will_copy
@@ -35,6 +36,7 @@ def inspect(arguments: argparse.Namespace) -> int:
 
     opened = open_named(arguments.model, arguments.activation)
     tokenizer = read_tokenizer(opened, arguments.template)
+    kind = tokenizer.kind if pooling_of(opened) is None else "embedding"
     template = tokenizer.template
     assert template is not None, "read_tokenizer chooses one"
     config = plain_values(opened.config)
@@ -58,7 +60,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         "chat_template": tokenizer.chat_template is not None,
         "template": template.name,
         "template_reason": tokenizer.template_reason,
-        "kind": tokenizer.kind,
+        "kind": kind,
         "name": opened.name,
     }
     if arguments.json:
@@ -80,7 +82,9 @@ def inspect(arguments: argparse.Namespace) -> int:
         print(f"  {drafts}")
     print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
     print(f"  chat template {template.name}: {tokenizer.template_reason}")
-    if tokenizer.kind == "base":
+    if kind == "embedding":
+        print("  This is an embedding model: it turns texts into vectors.")
+    elif kind == "base":
         print(f"  {BASE_NOTE}")
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     threshold = f" above {opened.config.activation_threshold:g}" if opened.config.activation_threshold else ""

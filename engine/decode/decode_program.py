@@ -50,6 +50,8 @@ def why_not(
     others = [getattr(weights, field.name) for field in fields(weights)]
     matrices = [value for value in (*of_layers, *others) if isinstance(value, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in why_no_product(matrix)]
+    if not config.causal:
+        reasons.append("The model is an encoder, which computes no single tokens.")
     if config.n_experts:
         reasons += why_no_expert_calls(config, weights, mode, predictor)
     else:

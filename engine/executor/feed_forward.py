@@ -29,7 +29,9 @@ def first_values(w: FfnWeights, x: F32, operators: Operators) -> F32:
     """Return the activation's input: x [T, D] -> [T, F]."""
     matrix, bias = first_matrix(w)
     values = operators.matmul(x, matrix)
-    return values if bias is None else values + bias
+    if bias is not None:
+        values += bias
+    return values
 
 
 def first_values_of_some(w: FfnWeights, x: F32, ids: I32, operators: Operators) -> F32:

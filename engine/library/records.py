@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from engine.plain_config import from_plain
 from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
-ModelKind = Literal["chat", "base"]
+ModelKind = Literal["chat", "base", "embedding"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
 Fits = Literal["gpu", "hybrid", "cpu", "disk", "no"]
 Source = Literal["published", "family"]

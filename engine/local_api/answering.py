@@ -394,11 +394,11 @@ class ApiAnswers:
         return None
 
     def _embed(self, turn: Turn) -> End:
-        """Return the vectors of a request. The window's requests interrupt a text, which is then begun again.
+        """Return the vectors of a request. The window's requests interrupt a batch, which is then begun again.
 
         Raises: ApiError, EngineError.
         """
-        from engine.session.embeddings import embed, most_tokens, tokens_of
+        from engine.session.embeddings import batch, embed, most_tokens
 
         api_request = turn.api_request
         stops = Job(lambda: turn.is_gone or self._window.is_closed or self._window.waits())
@@ -409,18 +409,20 @@ class ApiAnswers:
                 raise interrupted("Hearth is closing.")
             if turn.is_gone:
                 return End("cancelled", turn.tokens, 0, 0)
-            given = api_request.inputs[len(vectors)]
+            given = api_request.inputs[len(vectors) :]
             try:
                 model = self._embedding_model(turn, stops)
                 most = most_tokens(model)
-                check_length(len(given), most)
-                ids = tokens_of(model, given)
-                if len(ids) > most:
-                    raise too_long(len(vectors), len(ids), most)
-                vectors += embed(model, [ids], api_request.dimensions, stops)
+                for one in given:
+                    check_length(len(one), most)
+                ids = batch(model, given)
+                for i, one in enumerate(ids, len(vectors)):
+                    if len(one) > most:
+                        raise too_long(i, len(one), most)
+                vectors += list(embed(model, ids, api_request.dimensions, stops))
             except Cancelled:
                 continue
-            turn.tokens += len(ids)
+            turn.tokens += sum(map(len, ids))
             self._line.changed()
         return End("stop", turn.tokens, 0, 0, vectors=tuple(vectors))
 

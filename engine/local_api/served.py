@@ -19,9 +19,9 @@ import engine
 from engine.bundle.bundle import write_json
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
+from engine.loading.embedding_models import pooling_of
 from engine.local_api.failures import ApiError, no_model
 from engine.plain_config import from_plain
-from engine.session.embeddings import pooling_of
 from engine.session.resolve_model import STARTER_NAMES
 from engine.tool_calls.call_style import call_style
 

@@ -5,7 +5,8 @@ A layer is a list of steps over named values: norms, attention and FFN in their 
 embedding, final norm and head (see ModelConfig and transformer.py), and which neurons may be skipped (engine/executor).
 Each way to run a model walks the list with its own emitter:
 
-- transformer.py computes at once; with the reference operators it is the specification of all others;
+- transformer.py computes at once; with the reference operators it is the specification of all others, and the only one
+  for encoders;
 - engine/decode/decode_calls.py lays out one token as calls of CPU kernels;
 - engine/gpu/token/token_steps.py lays out one token on the GPU, engine/gpu/batch/batch_steps.py one per sequence;
 - engine/gpu/prefill/layer_pass.py runs many positions of a prompt on the GPU.
@@ -68,6 +69,7 @@ class AttentionSpec:
     norm_plain: bool  # qk_norm has no weights
     chunked: bool  # the window is a chunk: see native_kernels.backend.Scoring
     gated: bool  # the logistic function of another projection multiplies the attention's output
+    causal: bool  # False: a query sees all positions of its text, as in an encoder
 
     @property
     def q_width(self) -> int:
@@ -415,6 +417,7 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         norm_plain=config.qk_norm_plain,
         chunked=config.chunked_windows and window is not None,
         gated=config.gated_attention,
+        causal=config.causal,
         local=local,
         kv_from=_kv_from(config, i),
         v_norm=config.v_norm,
@@ -453,7 +456,7 @@ def _ffn(config: ModelConfig, i: int) -> FfnSpec:
 
 def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
     spec, of_ffn = _attention(config, i), _ffn(config, i)
-    if config.norms == "post":  # each block reads the stream and a norm of the sum follows: OPT-350M
+    if config.norms == "post":  # each block reads the stream and a norm of the sum follows: OPT-350M, BERT
         return (
             Attend(spec, "stream"),
             Norm("attention_norm", "stream"),

@@ -35,7 +35,7 @@ from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring, ShortConvInput
-from native_kernels.kv_blocks import KvLayout
+from native_kernels.kv_blocks import KvLayout, allocate
 
 if TYPE_CHECKING:
     from native_kernels.cpu.runtime.jit import Kernel
@@ -234,6 +234,31 @@ class Transformer:
         cache.note(hidden)
         return hidden
 
+    def encode(self, texts: Sequence[I64], look: Callable[[float], None] = lambda share: None) -> list[F32]:
+        """Return the hidden states [T, D] of each text's tokens [T], for an encoder.
+
+        Products are computed for all texts at once, attention for one after another. look: as in `forward`.
+        Cost: memory grows with all tokens x d_ff. Raises: as `forward`.
+        """
+        ends = np.cumsum([len(tokens) for tokens in texts])
+        for tokens in texts:
+            check_sequence(self.config, tokens)
+        longest = max(map(len, texts))
+        positions = np.concatenate([np.arange(len(tokens)) for tokens in texts])
+        angles, layout = self.angles(positions, longest), self.config.kv_layout("f32")
+        (blocks,) = allocate(1, self.config.n_kv_heads, longest, layout)  # of one text and layer at a time
+
+        def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
+            rows = [slice(end - len(tokens), end) for end, tokens in zip(ends, texts, strict=True)]
+            return np.concatenate([self.attend(layer, q[one], k[one], v[one], blocks, layout, 0) for one in rows])
+
+        x = self.embed(np.concatenate(texts), positions)
+        for i in range(self.config.n_layers):
+            if i:
+                look(i / self.config.n_layers)
+            x = self.layer(i, x, angles, attend)
+        return np.split(self.last_norm(x), ends[:-1])
+
     def layer(
         self,
         i: int,
@@ -258,7 +283,7 @@ class Transformer:
         """
         spec = self.graph.attention(layer)
         sinks = self.weights.layers[layer].sinks
-        scoring = Scoring(spec.scale, spec.softcap, spec.window, sinks, spec.temperature, spec.chunked)
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, sinks, spec.temperature, spec.chunked, spec.causal)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
     def attend_cached(
@@ -321,6 +346,9 @@ class Transformer:
             x = ops.matmul(x, weights.project_in)
         if weights.positions is not None:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
+        if weights.token_types is not None:
+            x = x + ops.rows(weights.token_types, np.zeros(1, np.int64))
+        x = self.norm(x, weights.input_norm, weights.input_norm_bias)
         others = [_as_large_as(x, ops.matmul(x, one)) for one in weights.streams_in if all_streams]
         return np.concatenate([x, *others], axis=-1) if others else x
 
@@ -372,7 +400,9 @@ class Transformer:
     def linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
         """Return x W^T + bias: [T, C] -> [T, R] for a matrix [R, C]."""
         out = self.operators.matmul(x, w)
-        return out if bias is None else out + bias
+        if bias is not None:
+            out += bias
+        return out
 
     def norm(self, x: F32, weight: F32 | None, bias: F32 | None = None) -> F32:
         """Apply the model's norm over the last axis; return x if the family has no norm here."""

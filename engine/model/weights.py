@@ -219,6 +219,9 @@ class ModelWeights:
     final_norm_bias: F32 | None = None  # [D]
     head_bias: F32 | None = None  # [V]
     positions: PackedMatrix | None = None  # [max_context + position_offset, D]
+    token_types: PackedMatrix | None = None  # [token_types, D]
+    input_norm: F32 | None = None  # [D]
+    input_norm_bias: F32 | None = None  # [D]
     project_in: PackedMatrix | None = None  # [D, E]
     project_out: PackedMatrix | None = None  # [E, D]
     rope_factors: F32 | None = None  # [rotated / 2]
@@ -457,6 +460,9 @@ def _assemble(
         "final_norm_bias": _scaled(vectors.get("final_norm_bias"), config.logit_scale),
         "head_bias": vectors.get("head_bias"),
         "positions": matrices.get("positions"),
+        "token_types": matrices.get("token_types"),
+        "input_norm": vectors.get("input_norm"),
+        "input_norm_bias": vectors.get("input_norm_bias"),
         "project_in": matrices.get("project_in"),
         "project_out": matrices.get("project_out"),
         "layer_embeddings": matrices.get("layer_embeddings"),

@@ -122,7 +122,7 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return reason
     if config.latent is not None and (reason := why_no_latent(config.latent, config.rotated)):
         return reason
-    return ""
+    return "" if config.causal else "A model that turns texts into vectors is computed on the CPU"
 
 
 def aligned(n_bytes: int) -> int:

@@ -41,32 +41,36 @@ class Embedder:
         waits: Callable[[], bool],
         let_others: Callable[[], None],
     ) -> dict[str, Any]:
-        """Return the result of a request. waits: whether other requests wait; a text is then left between two layers,
-        let_others runs them, and the text is begun again.
+        """Return the result of a request. waits: whether other requests wait; a batch is then left between two layers,
+        let_others runs them, and the batch is begun again.
 
         Raises: InvalidRequestError, HostMemoryError, the errors of loading, Cancelled.
         """
-        from engine.session.embeddings import embed, n_tokens
+        from engine.loading.embedding_models import ROLES
+        from engine.session.embeddings import batch, embed, most_tokens
 
         texts = request.texts
         if not 0 < len(texts) <= MOST_TEXTS or not all(isinstance(text, str) and text for text in texts):
             raise InvalidRequestError(f"1 to {MOST_TEXTS} texts can be embedded at once, and none may be empty.")
+        role = next((one for one in ROLES if one == request.role), None)
+        if role is None:
+            raise InvalidRequestError(f"A text's role is {request.role!r}; known are {', '.join(filter(None, ROLES))}.")
         vectors: list[str] = []
         tokens = 0
-        while len(vectors) < len(texts):  # others may have changed the models between two texts
-            text = texts[len(vectors)]
+        while len(vectors) < len(texts):  # others may have changed the models between two batches
             model = self._named_model(request.model, job, preparing) if request.model else chat_model()
             if model is None:
                 raise InvalidRequestError("No model is loaded.", "Load a model first.")
             self._used_at = time.monotonic()
+            ids = batch(model, texts[len(vectors) :], role)
             try:
-                (vector,) = embed(model, [text], request.dimensions, Job(lambda: job.cancelled() or waits()))
+                found = list(embed(model, ids, request.dimensions, Job(lambda: job.cancelled() or waits())))
             except Cancelled:
                 job.stop_if_cancelled()
                 let_others()
                 continue
-            vectors.append(base64.b64encode(vector.astype("<f4").tobytes()).decode())
-            tokens += n_tokens(model, text)
+            vectors += [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in found]
+            tokens += sum(min(len(one), most_tokens(model)) for one in ids)
             let_others()
         assert model is not None, "there is a text"
         result = protocol.EmbedResult(vectors, tokens, model.name)
@@ -117,6 +121,6 @@ class Embedder:
             )
         began = time.perf_counter()
         engine = EngineConfig(device="cpu", mode="dense", adapt=False)
-        self._model, self._named = LoadedModel.load(name, engine, job, preparing), name
+        self._model, self._named = LoadedModel.load(name, engine, job, preparing, for_vectors=True), name
         log.info("Loaded %s for vectors in %.1f s", name, time.perf_counter() - began)
         return self._model

@@ -14,6 +14,7 @@ from engine.errors import Cancelled, EngineError, HostMemoryError, InvalidReques
 from engine.executor.adaptation import Adaptation, can_learn
 from engine.job import Job, run_cancellable
 from engine.library.records import DRAFT_SHARE
+from engine.loading.embedding_models import pooling_of
 from engine.loading.opening import vocabulary_fingerprint
 from engine.machine.cpu_and_ram import lies_in_ram
 from engine.machine.hardware import probe
@@ -21,7 +22,6 @@ from engine.model.kv_cache import KVCache
 from engine.placement.memory_plan import context_bytes
 from engine.session.chat_session import ChatSession
 from engine.session.draft import Draft
-from engine.session.embeddings import pooling_of
 from engine.session.guesses import LEAST_GAIN
 from engine.session.loaded_model import LoadedModel
 from engine.session.resolve_model import open_named

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig, KvCodec
+from engine.errors import UnsupportedModelError
 from engine.gpu.residency import GpuResidency, load_residency
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
@@ -75,11 +76,17 @@ class Memory:
     reads_experts: bool
 
 
-def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> Source:
+def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job, for_vectors: bool = False) -> Source:
+    """Raises: UnsupportedModelError for an encoder, unless the model is wanted for vectors."""
     steps.begin("opening")
     found = find_model(model)
     activation, template = engine.activation or found.activation or None, engine.template or found.template or None
     opened = run_cancellable(job.cancelled, lambda: open_model(found.path, activation), "opening")
+    if not opened.config.causal and not for_vectors:
+        raise UnsupportedModelError(
+            f"{opened.name} turns texts into vectors and cannot answer.",
+            "Choose it under “Search by meaning” in “Manage documents…”, and another model for chats.",
+        )
     steps.begin("tokenizer")
     tokenizer = run_cancellable(job.cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
     return Source(opened, tokenizer, found.name)

@@ -63,16 +63,18 @@ class LoadedModel(LoadContext):
         job: Job = Job(),
         preparing: Progress = lambda done, total: None,
         backend: Backend | None = None,
+        for_vectors: bool = False,
     ) -> LoadedModel:
         """Open, check and load a model.
 
-        backend: that of another loaded model, for models that compute in turns; None: one of its own.
+        backend: that of another loaded model, for models that compute in turns; None: one of its own. for_vectors: it
+        shall not answer, so that an encoder will do.
         Units: job.progress in bytes; preparing in CPU kernels, if some must be compiled.
         Raises: an EngineError for any problem with files, request or memory; Cancelled.
         """
         engine = engine or EngineConfig()
         started, steps = time.perf_counter(), LoadSteps()
-        source = load_stages.resolve(str(model), engine, steps, job)
+        source = load_stages.resolve(str(model), engine, steps, job, for_vectors)
         device = load_stages.choose_device(source.opened, engine, steps, job, backend)
         memory = load_stages.fit_memory(source.opened, device, engine)
         context = load_stages.read(source, device, memory, engine, steps, job)

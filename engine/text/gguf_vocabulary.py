@@ -1,4 +1,4 @@
-"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores or merges, or GPT-2's with merges.
+"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores or merges, GPT-2's merges, or BERT's words.
 
 tokenizer.py encodes and decodes. The input is the file's metadata, or the equivalent from
 engine/text/older_vocabularies.py. The tokenizers library is loaded when a vocabulary is built.
@@ -22,7 +22,7 @@ from engine.text.vocabulary import Pieces, Vocabulary, ends_of, guarded, is_mark
 ORIGIN = "The GGUF file's vocabulary"
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-_KINDS = ("llama", "gpt2", "t5", "gemma4")
+_KINDS = ("llama", "gpt2", "t5", "gemma4", "bert")
 _SPACE = "\u2581"
 _MAX_CHARSMAP_BYTES = 2 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
 _LONG_TEXT = re.compile(rb"[^\0]{129}")  # the longest in use has 33 bytes
@@ -50,8 +50,8 @@ def read_gguf(
     """Return the vocabulary in a GGUF file.
 
     swallowing: special tokens that consume the white space after them; None: those of the architecture.
-    `tokenizer.ggml.add_eos_token` has no effect: a prompt that ends with the end of text cannot start an answer, and
-    chat templates write their own ends.
+    `tokenizer.ggml.add_eos_token` has no effect on decoders: a prompt that ends with the end of text cannot start an
+    answer, and chat templates write their own ends.
 
     Cost: for 256,000 pieces with scores below 1 s, for 32,000 about 0.1 s: tests/benchmarks/vocabularies.py. Raises:
     ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of vocabulary or of
@@ -68,6 +68,8 @@ def read_gguf(
         swallowing = _swallowing_of(metadata)
     if kind == "gpt2":
         return _read_byte_level(metadata, origin, swallowing)
+    if kind == "bert":
+        return _read_words(metadata, origin)
     return _read_pieces(metadata, origin, swallowing)
 
 
@@ -99,6 +101,42 @@ def _read_byte_level(metadata: Mapping[str, Any], origin: str, swallowing: froze
     return _vocabulary(
         metadata, facts, guarded(build, origin), origin, "byte-level", adds_bos=splitting.adds_bos, note=note
     )
+
+
+def _read_words(metadata: Mapping[str, Any], origin: str) -> Vocabulary:
+    """Read BERT's kind (WordPiece), in which converters mark a word's beginning instead of its later parts.
+
+    As in llama.cpp, texts are put in lower case and lose their accents: the files do not say whether they should.
+    """
+    texts, types = _strings(metadata, "tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
+    special = {i for i, kind in enumerate(types or ()) if kind in (CONTROL, UNKNOWN)}
+    spelt = [
+        text if i in special else text[1:] if text.startswith(_SPACE) else f"##{text}" for i, text in enumerate(texts)
+    ]
+    first, last = (
+        next((i for key in keys if (i := _gguf_id(metadata, f"tokenizer.ggml.{key}_token_id", len(texts))) is not None),
+             texts.index(text) if text in texts else None)
+        for text, *keys in (("[CLS]", "cls", "bos"), ("[SEP]", "seperator", "separator", "sep", "eos"))
+    )  # fmt: skip
+    facts = _facts({**metadata, "tokenizer.ggml.tokens": spelt, "tokenizer.ggml.bos_token_id": first})
+    unknown = _gguf_id(metadata, "tokenizer.ggml.unknown_token_id", len(texts))
+    if unknown is None:
+        unknown = facts.by_text.get("[UNK]")
+    if first is None or last is None or unknown is None:
+        raise ModelFormatError("The GGUF file's vocabulary lacks the tokens [CLS], [SEP] or [UNK].")
+
+    def build() -> Any:
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+        backend = Tokenizer(models.WordPiece(facts.by_text, unk_token=spelt[unknown]))
+        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.decoder = decoders.WordPiece()
+        backend.add_tokens(_added(facts, frozenset()))
+        return backend
+
+    vocabulary = _vocabulary(metadata, facts, guarded(build, origin), origin, "words", adds_bos=True)
+    return replace(vocabulary, strips_first_space=True, unknown_token_id=unknown, closing_id=last)
 
 
 def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset[int]) -> Vocabulary:
@@ -152,7 +190,8 @@ def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset
         return backend
 
     vocabulary = _vocabulary(metadata, facts, guarded(build, origin), origin, "spaced", adds_bos=by_pairs)
-    return replace(vocabulary, strips_first_space=prefixed, unknown_token_id=unknown)
+    closing = next(iter(facts.ends), None) if _flag(metadata, "tokenizer.ggml.add_eos_token", False) else None
+    return replace(vocabulary, strips_first_space=prefixed, unknown_token_id=unknown, closing_id=closing)
 
 
 def _unigram_entries(facts: _Facts, scores: NDArray[np.float64], ordinary: list[int]) -> list[tuple[str, float]]:

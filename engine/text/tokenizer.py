@@ -93,6 +93,7 @@ class Tokenizer:
         self.bos_token_id = vocabulary.bos_token_id
         self.eos_token_ids = vocabulary.eos_token_ids
         self.adds_bos = vocabulary.adds_bos and self.bos_token_id is not None
+        self.closing_id = vocabulary.closing_id  # the token that an encoder reads behind each text
         self.chat_template = vocabulary.chat_template
         texts = sorted((token.content for token in self._special.values()), key=len, reverse=True)
         self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
@@ -532,6 +533,8 @@ class Tokenizer:
             if all(char in _BYTES for char in text):
                 return bytes(_BYTES[char] for char in text)
             return text.encode("utf-8", "replace")
+        if self._pieces == "words":
+            return (text[2:] if text.startswith("##") else f" {text}").encode("utf-8", "replace")
         if match := _BYTE_TOKEN.fullmatch(text):
             return bytes([int(match[1], 16)])
         return text.replace("\u2581", " ").encode("utf-8", "replace")

@@ -37,7 +37,8 @@ TURN_ENDS = (
 _MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>|<｜[^｜<>\s]{1,60}｜>")
 
 _T = TypeVar("_T")
-Pieces = Literal["byte-level", "spaced"]  # how a token's text spells bytes: GPT-2's alphabet, or ▁ for a space
+# How a token's text spells bytes: in GPT-2's alphabet, with ▁ for a space, or as words whose later parts begin with ##.
+Pieces = Literal["byte-level", "spaced", "words"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Vocabulary:
     ids: Sequence[int] = ()  # all of them, ascending; empty: as the backend says
     repeated: Mapping[int, int] = field(default_factory=dict)  # ids whose text is an earlier token's -> that token
     notes: tuple[str, ...] = ()  # for the user, one sentence each
+    closing_id: int | None = None  # the token that an encoder reads behind each text
 
 
 def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabulary:
@@ -87,7 +89,8 @@ def _vocabulary(
 
     backend = guarded(build, str(path))
     bos, eos = (_named_id(backend, config, key, config_path) for key in ("bos_token", "eos_token"))
-    first = guarded(lambda: backend.encode("", add_special_tokens=True).ids[:1], str(path))
+    around = guarded(lambda: backend.encode("", add_special_tokens=True).ids, str(path))
+    first = around[:1]
     if bos is None and "bos_token" not in config and first:
         bos = int(first[0])
     adds_bos = config.get("add_bos_token")
@@ -99,8 +102,10 @@ def _vocabulary(
         chat_template=chat_template_of(config, path, config_path),
         pieces=pieces,
         origin=str(path),
-        strips_first_space=pieces == "spaced" and _strips_first_space(document.get("decoder")),
+        strips_first_space=pieces == "words" or (pieces == "spaced" and _strips_first_space(document.get("decoder"))),
+        unknown_token_id=_unknown_of(document, backend),
         ids=_ids_of(backend, document),
+        closing_id=int(around[-1]) if len(around) > 1 else None,
     )
 
 
@@ -108,9 +113,18 @@ def _ids_of(backend: Any, document: Mapping[str, Any]) -> Sequence[int]:
     """Return all ids from the file's own list, because the library is slow for a large vocabulary."""
     model = document.get("model")
     entries = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(entries, list):  # Unigram's, with scores
+        entries = {i: i for i in range(len(entries))}
     if not isinstance(entries, dict):
         return ()
     return sorted({*entries.values(), *map(int, backend.get_added_tokens_decoder())})
+
+
+def _unknown_of(document: Mapping[str, Any], backend: Any) -> int | None:
+    """Return Unigram's unknown token, which the library does not name."""
+    model = document.get("model")
+    unknown = model.get("unk_id") if isinstance(model, dict) else None
+    return unknown if type(unknown) is int and backend.id_to_token(unknown) is not None else None
 
 
 def is_marker(text: str) -> bool:
@@ -221,8 +235,10 @@ def _pieces_of(document: Mapping[str, Any], path: str) -> Pieces:
         return "byte-level"
     if {"ByteFallback", "Metaspace"} & set(found):
         return "spaced"
+    if "WordPiece" in found:
+        return "words"
     raise UnsupportedModelError(
-        f"{path} decodes by {', '.join(found) or 'nothing'}; ByteLevel or ByteFallback is needed."
+        f"{path} decodes by {', '.join(found) or 'nothing'}; ByteLevel, ByteFallback or WordPiece is needed."
     )
 
 

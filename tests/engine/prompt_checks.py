@@ -52,7 +52,7 @@ class Setting:
         self.config, self.kv_codec = config, kv_codec
         self.weights = weights or random_weights(config, codec, row_wise)
         if in_place and weights is None:
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows deletes no mapped file
                 self.weights = in_a_file(self.weights, Path(folder, "weights"))
         rng = np.random.default_rng(3)
 

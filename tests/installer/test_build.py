@@ -261,6 +261,18 @@ def test_build_says_what_to_do_where_a_tool_is_missing(tree: linux_packages.Tree
         os.environ["PATH"] = path
 
 
+def test_no_installer_is_made_without_microsofts_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "PROGRAM", tmp_path)
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    monkeypatch.setenv("ProgramFiles(x86)", str(tmp_path))
+    for name in build.RUNTIME:
+        with pytest.raises(build_error.BuildError, match=name):
+            build.windows_installer("1.0", build.setup_progress.Progress(build.setup_progress.NORMAL))
+        (tmp_path / name.upper()).with_suffix(".dll").touch()
+    with pytest.raises(build_error.BuildError, match="Inno Setup 6 is not installed"):
+        build.windows_installer("1.0", build.setup_progress.Progress(build.setup_progress.NORMAL))
+
+
 # ------------------------------------------------------------------ the start of the built program
 
 

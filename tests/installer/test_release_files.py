@@ -14,6 +14,8 @@ import winget
 import yaml
 from build_error import BuildError
 
+from installer import windows_check
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -101,3 +103,19 @@ def test_the_release_workflow_attests_its_files_and_pins_its_actions() -> None:
     assert "--draft" in job["steps"][-1]["run"]
     used = re.findall(r"uses: (\S+)", text)
     assert [one for one in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", one)] == []
+
+
+def test_the_release_for_windows_is_made_with_what_was_tried_under_wine() -> None:
+    job = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]["build"]
+    (row,) = [row for row in job["strategy"]["matrix"]["include"] if row["system"].startswith("windows")]
+    assert row["python"] == windows_check.WINDOWS["python_version"]
+    steps = {step.get("name"): step.get("run", "") for step in job["steps"]}
+    tried = re.search(
+        r"innosetup (\d+\.\d+)", (ROOT / "installer/windows/try_installer.sh").read_text(encoding="utf-8")
+    )
+    assert tried is not None
+    assert f"innosetup --version={tried[1]}." in steps["Inno Setup"]
+    names = list(steps)
+    assert (
+        names.index("Try it") < names.index("Pack it") < next(i for i, n in enumerate(names) if n and "installer," in n)
+    )

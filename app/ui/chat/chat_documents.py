@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, Qt, Slot
 from PySide6.QtWidgets import QFileDialog
 
 from app.documents.indexing import is_within
+from app.models.model_selection import fits
 from app.translation import tr, tr_n
 from app.ui.composer.documents_button import DocumentsOffer
 from app.ui.documents.document_labels import name_of
@@ -71,7 +72,7 @@ class ChatDocuments(QObject):
 
         if self._models is not None and not self._models.rows:
             self._models.refresh()
-        dialog = self._dialog = DocumentsDialog(self._window, self._documents, self._name_of_model)
+        dialog = self._dialog = DocumentsDialog(self._window, self._documents, self._name_of_model, self._offered_model)
         dialog.model_menu_asked.connect(self._open_model_menu)
         dialog.folder_wanted.connect(lambda: self.ask_for_folder(switches_on=False))
         dialog.finished.connect(self._forget_dialog)
@@ -81,10 +82,17 @@ class ChatDocuments(QObject):
         return next((name for key, name in self._embedding_models() if key == model), model)
 
     def _embedding_models(self) -> list[tuple[str, str]]:
-        """Return id and name of each installed model that is made for vectors, as its name says."""
+        """Return id and name of each installed model that is made for vectors."""
         rows = self._models.rows if self._models is not None else []
-        found = [(row.installed.id, row.name) for row in rows if row.installed is not None]
-        return [(key, name) for key, name in found if "embed" in name.casefold()]
+        here = [(row, row.installed.id) for row in rows if row.installed is not None]
+        return [(key, row.name) for row, key in here if row.kind == "embedding" or "embed" in row.name.casefold()]
+
+    def _offered_model(self) -> tuple[str, int]:
+        """Return name and bytes of the embedding model to recommend: the first in the catalogue's order that fits."""
+        rows = self._models.rows if self._models is not None else []
+        found = [row for row in rows if row.kind == "embedding" and row.entry is not None and fits(row)]
+        best = min(found, key=lambda row: row.rank, default=None)
+        return ("", 0) if best is None else (best.name, best.n_bytes)
 
     def _open_model_menu(self) -> None:
         """Let the user choose the model that searches by meaning."""

@@ -18,6 +18,7 @@ from app.ui.widgets.controls import Button, IconButton, Label, Progress
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.floating import Toast
+from app.units import gigabytes
 
 if TYPE_CHECKING:
     from app.documents.documents import Documents
@@ -138,15 +139,20 @@ class MeaningLine(QFrame):
         row.addLayout(words, 1)
         row.addWidget(self.choose, 0, Qt.AlignmentFlag.AlignTop)
 
-    def show_model(self, name: str, n_left: int | None, has_failed: bool) -> None:
+    def show_model(self, name: str, n_left: int | None, has_failed: bool, offered: tuple[str, int]) -> None:
         """Show the model's name, "" for none, and how many passages it has not read yet; None: unknown. has_failed:
-        whether it failed and is tried again.
+        whether it failed and is tried again. offered: name and bytes of a model to recommend without one.
         """
         self.choose.setText(name or tr("Off"))
         self.choose.setAccessibleName(tr("Search by meaning: {name}", name=name or tr("Off")))
         if not name:
-            self.state.setText(tr("Documents are searched by words. A small embedding model also finds other words for "
-                                  "the same, in other languages too."))  # fmt: skip
+            model, n_bytes = offered
+            self.state.setText(
+                tr("Documents are searched by words. An embedding model such as {name} ({size}) also finds other words "
+                   "for the same, in other languages too.", name=model, size=gigabytes(n_bytes)) if model else
+                tr("Documents are searched by words. A small embedding model also finds other words for the same, in "
+                   "other languages too.")
+            )  # fmt: skip
         elif has_failed:
             self.state.setText(tr("The model could not read the passages. There may be too little free RAM. It is "
                                   "tried again every minute; until then, words alone are searched."))  # fmt: skip
@@ -165,11 +171,15 @@ class DocumentsDialog(Dialog):
     model_menu_asked = Signal()
 
     def __init__(
-        self, parent: QWidget, documents: Documents, name_of_model: Callable[[str], str] = lambda model: model
+        self,
+        parent: QWidget,
+        documents: Documents,
+        name_of_model: Callable[[str], str] = lambda model: model,
+        offered_model: Callable[[], tuple[str, int]] = lambda: ("", 0),
     ) -> None:
-        """name_of_model: the name of an installed model, by its id."""
+        """name_of_model: the name of an installed model, by its id. offered_model: name and bytes of the one to get."""
         super().__init__(parent, tr("Documents"), "", 560)
-        self._documents, self.name_of_model = documents, name_of_model
+        self._documents, self.name_of_model, self._offered_model = documents, name_of_model, offered_model
         self.lines: dict[str, FolderLine] = {}
         self.empty = EmptyState()
         self.empty.say(
@@ -208,7 +218,8 @@ class DocumentsDialog(Dialog):
         self.meaning.setVisible(bool(states))
         vectors = self._documents.vectors
         name = self.name_of_model(self._documents.model)
-        self.meaning.show_model(name, vectors.n_left if vectors else None, vectors is not None and vectors.is_waiting)
+        has_failed = vectors is not None and vectors.is_waiting
+        self.meaning.show_model(name, vectors.n_left if vectors else None, has_failed, self._offered_model())
         says = tr("Switch folders on in a chat with the button below the message field. Documents stay where they are. "
                   "Hearth keeps an index of their text on this PC and sends nothing.")  # fmt: skip
         if fault := self._documents.fault:

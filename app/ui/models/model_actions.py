@@ -14,6 +14,7 @@ from app.models.model_rows import ModelRow
 from app.models.model_selection import what_would_fit
 from app.translation import noted, tr
 from app.ui.models.hub_results import HUB_PAGE
+from app.ui.models.model_card import can_prepare
 from app.ui.models.model_details import DetailsDialog
 from app.ui.models.model_dialogs import FitDialog, ImportDialog, PrepareDialog, RepairDialog, TokenDialog, ask_remove
 from app.ui.models.model_filters import menu_at
@@ -146,9 +147,9 @@ class ModelActions(QObject):
         if model is not None and model.state != "broken" and not busy:
             if row.in_use:
                 add(tr("Unload"), "stop", "unload")
-            else:
+            elif row.kind != "embedding":
                 add(tr("Load"), "chip", "load")
-            if model.origin != "shipped":
+            if can_prepare(row):
                 add(tr("Prepare for this PC"), "tune", "prepare")
         if model is not None and model.owned and model.repo and not busy:
             add(tr("Check the files"), "check", "verify")

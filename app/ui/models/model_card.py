@@ -69,7 +69,7 @@ def activity_of(row: ModelRow, status: EngineStatus | None = None) -> Activity |
 
 
 def main_actions(row: ModelRow) -> tuple[str, ...]:
-    """Return the actions of a card's buttons without work in progress; the main action comes last."""
+    """Return the actions of a card's buttons without work in progress; the main action, if any, comes last."""
     if row.in_use:
         return ("unload",)
     if row.installed is not None:
@@ -79,10 +79,17 @@ def main_actions(row: ModelRow) -> tuple[str, ...]:
             return ("download",) if row.entry is not None else ("delete",)
         if row.estimate is not None and row.estimate.fits == "no":
             return ("fits",)
+        if row.kind == "embedding":
+            return ()
         return ("prepare", "chat") if row.installed.state == "needs preparing" else ("chat",)
     if row.estimate is not None and row.estimate.fits == "no":
         return ("fits",)
     return ("download",)
+
+
+def can_prepare(row: ModelRow) -> bool:
+    """Return whether the model on this PC is one that Hearth prepares: not its own, and one that answers."""
+    return row.installed is not None and row.installed.origin != "shipped" and row.kind != "embedding"
 
 
 ACTION_TEXTS = {
@@ -209,12 +216,12 @@ class ModelCard(CardFrame):
         return math.ceil(high / metrics.lineSpacing())
 
     def by_line(self) -> str:
-        """Return maker, kind if it is a base model, access and licence."""
+        """Return maker, kind if it is no chat model, access and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
         here = row.installed is not None  # otherwise the summary says more, and the line is full
         base = tr("base model, continues text") if here else tr("base model")
-        kind = base if row.kind == "base" else ""  # a chat model is the usual case
+        kind = {"base": base, "embedding": tr("embedding model")}.get(row.kind, "")  # a chat model is the usual case
         return " · ".join(part for part in (row.maker, kind, row.licence, gated) if part)
 
     def sentence(self) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
 from app.ui.look import theme
-from app.ui.models.model_card import ACTION_TEXTS, main_actions
+from app.ui.models.model_card import ACTION_TEXTS, can_prepare, main_actions
 from app.ui.widgets.controls import Button, Chip, Label, ShareBar
 from app.ui.widgets.dialog import Dialog, Facts
 from app.units import gigabytes
@@ -68,7 +68,14 @@ class DetailsDialog(Dialog):
         row, entry, model = self.row, self.row.entry, self.row.installed
         facts = [
             (tr("Made by"), row.maker),
-            (tr("Kind"), {"chat": tr("chat model"), "base": tr("base model, continues text")}.get(row.kind, "")),
+            (
+                tr("Kind"),
+                {
+                    "chat": tr("chat model"),
+                    "base": tr("base model, continues text"),
+                    "embedding": tr("embedding model"),
+                }.get(row.kind, ""),
+            ),
             (tr("Licence"), row.licence),
             (tr("Parameters"), model_labels.parameters(row.parameters)),
             (tr("Weights"), model_labels.codec(row.codec)),
@@ -128,12 +135,13 @@ class DetailsDialog(Dialog):
             self._offer("page", tr("Open its page"), "quiet", at_start=True)
         if model is not None and model.owned and model.state == "broken":
             self._offer("repair", tr("Repair"), "secondary")
-        elif model is not None and model.state != "broken" and not row.preparing and model.origin != "shipped":
+        elif model is not None and model.state != "broken" and not row.preparing and can_prepare(row):
             self._offer("prepare", tr("Prepare for this PC"), "secondary")
         self.add_close()
         actions = main_actions(row)
-        if actions[-1] in {"download", "chat"} and not (row.download or row.preparing or row.loading):
-            self._offer(actions[-1], tr(ACTION_TEXTS[actions[-1]]), "primary")
+        main = actions[-1] if actions else ""
+        if main in {"download", "chat"} and not (row.download or row.preparing or row.loading):
+            self._offer(main, tr(ACTION_TEXTS[main]), "primary")
 
     def _offer(self, act: str, words: str, look: str, at_start: bool = False) -> None:
         button = self.add_button(Button(words, look), at_start)  # type: ignore[arg-type]

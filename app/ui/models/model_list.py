@@ -39,8 +39,8 @@ Entry = ModelRow | Place  # a model on this PC, or one of a server
 
 
 def can_answer(row: ModelRow) -> bool:
-    """Return whether a model can be loaded now."""
-    return row.installed is not None and row.installed.state != "broken"
+    """Return whether a model can be loaded for a chat now."""
+    return row.installed is not None and row.installed.state != "broken" and row.kind != "embedding"
 
 
 def figure(row: ModelRow) -> str:

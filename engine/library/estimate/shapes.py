@@ -71,10 +71,10 @@ def config_of(shape: ModelShape) -> ModelConfig:
     except ValueError as error:
         raise ModelFormatError(f"The activation {shape.activation[:60]!r} has no sensible threshold.") from error
     return ModelConfig(
-        **{name: getattr(shape, name) for name in _SAME}, rope_theta=1e4, norm_eps=1e-5, activation=activation,
+        **({name: getattr(shape, name) for name in _SAME} | own), rope_theta=1e4, norm_eps=1e-5, activation=activation,
         activation_threshold=fatrelu, bos_token_id=None, eos_token_ids=(),
         rotary_dim=None if shape.latent is None else shape.head_dim - shape.latent.rank,
-        rope_theta_local=1e4 if shape.local_head_dim else None, n_groups_used=shape.n_groups, **own,
+        rope_theta_local=1e4 if shape.local_head_dim else None, n_groups_used=shape.n_groups,
     )  # fmt: skip
 
 

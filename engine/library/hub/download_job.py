@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import filelock
 
@@ -48,7 +49,7 @@ from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 from engine.library.owned import disk_space
 from engine.library.owned.stored_models import StoredModel
-from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
+from engine.library.records import HubFile, InstalledFile, InstalledModel, ModelKind, Variant
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +248,7 @@ class DownloadJob:
                 path=next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), ""),
                 repo=wanted.repo, revision=resolved.revision, catalogue_id=wanted.catalogue_id,
                 activation=wanted.activation, template=wanted.template, licence=wanted.licence or resolved.licence,
-                kind="chat" if wanted.kind == "chat" else "base" if wanted.kind == "base" else "",
+                kind=next((kind for kind in get_args(ModelKind) if kind == wanted.kind), ""),
             )  # fmt: skip
             return self._store.register(model)
         except EngineError as error:

@@ -16,6 +16,7 @@ from engine.errors import EngineError
 from engine.formats.json_text import read_object
 from engine.library.owned.library_file import write_durably
 from engine.library.records import ModelKind
+from engine.loading.embedding_models import pooling_of
 from engine.loading.opening import read_tokenizer, vocabulary_fingerprint
 from engine.model.model_files import OpenedModel, open_model
 from engine.plain_config import from_plain
@@ -31,7 +32,7 @@ _MAX_BYTES = 16 << 20
 class Head:
     """reason: why Hearth cannot read the model, else empty. parted: computing its neurons separately pays off, because
     some are inactive. predicted: it includes predictors. fingerprint: identifies the folder of its artefacts; empty if
-    it has none. kind: whether it was trained to chat; empty: unknown. vocabulary: its `vocabulary_fingerprint`;
+    it has none. kind: what it was trained for; empty: unknown. vocabulary: its `vocabulary_fingerprint`;
     empty if it cannot be read.
     """
 
@@ -118,7 +119,9 @@ def read_head(path: Path, activation: str) -> Head:
 
 
 def _kind(opened: OpenedModel) -> ModelKind | Literal[""]:
-    """Return whether the model was trained to chat. Cost: builds its vocabulary if the header has no template."""
+    """Return what the model was trained for. Cost: builds its vocabulary if the header has no template."""
+    if pooling_of(opened) is not None:
+        return "embedding"
     if opened.metadata.get("tokenizer.chat_template"):
         return "chat"
     try:

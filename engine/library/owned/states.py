@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Literal
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
@@ -16,7 +17,7 @@ from engine.library.owned.heads import Head, Heads
 from engine.library.owned.imports import is_fixed
 from engine.library.owned.library_file import Contents
 from engine.library.owned.stored_models import FoundModel, StoredModel, as_line, file_below, with_remarks
-from engine.library.records import InstalledFile, InstalledModel, InstalledState
+from engine.library.records import InstalledFile, InstalledModel, InstalledState, ModelKind
 
 STARTER_ID = "hearth/starter-chat"
 NOT_PREPARED = "Prepare it once to make it faster on this PC."  # fits a line of the model's card
@@ -46,13 +47,19 @@ def installed(model: StoredModel, heads: Heads) -> InstalledModel:
         activation=model.activation,
         template=model.template,
         licence=model.licence,
-        # a template that the list names makes chats of any model
-        kind=model.kind or ("chat" if model.template and state != "broken" else head.kind),
+        kind=_kind(model, state, head),
         vocabulary=head.vocabulary,
         added=model.added,
         prepared=prepared,
         measured_tok_s=model.measured_tok_s,
     )
+
+
+def _kind(model: StoredModel, state: InstalledState, head: Head) -> ModelKind | Literal[""]:
+    """Return the model's kind. A template that the list names makes chats of any other than an embedding model."""
+    if head.kind == "embedding":
+        return head.kind
+    return model.kind or ("chat" if model.template and state != "broken" else head.kind)
 
 
 def starter(contents: Contents, heads: Heads) -> StoredModel | None:

@@ -1,6 +1,6 @@
 """Translate foreign configurations to ModelConfig and foreign tensor names to ours.
 
-A family is one small file in dense/, moe/, recurrent/ or varied/; docs/adding-a-family.md explains how to add one.
+A family is one small file in a folder of this one; docs/adding-a-family.md explains how to add one.
 Features that Hearth does not implement are refused by name, never ignored. Nothing here reads tensors.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.families.dense import DENSE
+from engine.model.families.encoders import ENCODERS
 from engine.model.families.moe import MOE
 from engine.model.families.recurrent import RECURRENT
 from engine.model.families.varied import VARIED
@@ -29,13 +30,15 @@ from engine.model.family.reading import Reader
 from engine.model.family.sampling import sampling_from_gguf as sampling_from_gguf
 from engine.model.family.sampling import sampling_from_hf as sampling_from_hf
 
-FAMILIES: tuple[Family, ...] = (*DENSE, *MOE, *RECURRENT, *VARIED)
+FAMILIES: tuple[Family, ...] = (*DENSE, *MOE, *RECURRENT, *VARIED, *ENCODERS)
 
 ActivationOrigin = Literal["config", "metadata", "family", "override"]
 
 _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
+# Of encoders: heads that predict masked words or the next sentence, the layer behind the first token, a buffer.
+_BESIDE_ENCODER = re.compile(r"(?:(?:bert|roberta)\.)?(?:pooler|cls|lm_head)\..*|.*\bposition_ids")
 # Of files that hold more than the model: layers that draft tokens (MTP), towers for pictures and sound.
 _DRAFTS = "mtp."
 _TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
@@ -159,14 +162,16 @@ def draft_config(config: ModelConfig) -> ModelConfig:
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     """Return whether a tensor outside the plan may be ignored.
 
-    These are a copy of a tied head, rotary tables (computed here), layers that draft tokens, towers for pictures and
-    sound, keys and values of layers that read those of another, and PowerInfer's predictors.
+    These are what surrounds an encoder, a copy of a tied head, rotary tables (computed here), layers that draft tokens,
+    towers for pictures and sound, keys and values of layers that read those of another, and PowerInfer's predictors.
     """
     family = _family(config)
     if is_draft(config, foreign_name) or is_of_tower(config, foreign_name):
         return True
     heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
     if config.tied_embeddings and foreign_name in heads:
+        return True
+    if not config.causal and _BESIDE_ENCODER.fullmatch(foreign_name):
         return True
     if _is_of_shared_kv(config, foreign_name):
         return True

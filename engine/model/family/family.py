@@ -66,7 +66,7 @@ class Family:
     hf_architectures: tuple[str, ...] = ()  # `architectures` in config.json that select it, whatever model_type is
     architectures: tuple[str, ...] = ()  # general.architecture in GGUF
     gguf: Layout | None = None
-    hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key
+    hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key; either may be there
     hf_handles: frozenset[str] = frozenset()  # keys that change the graph and that the family implements
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     by_layer: frozenset[str] = frozenset()  # keys that may be a list with a number for each layer, in either format
@@ -91,7 +91,7 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
     """Return the ModelConfig fields from config.json and generation_config.json."""
 
     def key(name: str) -> str:
-        return family.hf_keys.get(name, name)
+        return _hf_key(family, read, name)
 
     _refuse_hf_extras(family, read)
     n_heads = read.required(key("num_attention_heads"), int)
@@ -183,7 +183,12 @@ def _n_layers(family: Family, read: Reader) -> int:
     kinds = read.values.get(family.layer_list)
     if isinstance(kinds, list):
         return len(kinds)
-    return read.required(family.hf_keys.get("num_hidden_layers", "num_hidden_layers"), int)
+    return read.required(_hf_key(family, read, "num_hidden_layers"), int)
+
+
+def _hf_key(family: Family, read: Reader, name: str) -> str:
+    own = family.hf_keys.get(name, name)
+    return name if own not in read.values and name in read.values else own
 
 
 def _max_context(family: Family, read: Reader) -> int:

@@ -154,7 +154,8 @@ class Layout:
         return replace(self, names=names)
 
 
-_OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
+_OWN_NAMES = ("token_types", "input_norm",
+              "embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
               "attention_norm", "shared_norm", "q", "k", "v", "q_down", "k_up", "q_norm", "k_norm", "sinks",
               "attention_gate", "alpha", "beta", "alpha_bias", "decay", "conv", "head_norm", "skip",
               "o", "post_attention_norm",
@@ -211,6 +212,10 @@ def plan_tensors(
     plan.add("embedding", (config.vocab_size, e))
     if config.positions == "learned":
         plan.add("positions", (config.max_context + config.position_offset, d))
+    if config.token_types:
+        plan.add("token_types", (config.token_types, d))
+    if config.input_norm:
+        plan.add_norm("input_norm")
     if e != d:
         plan.add("project_in", (d, e))
     if extra := config.layer_embedding_dim:

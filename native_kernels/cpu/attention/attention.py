@@ -84,7 +84,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
         """args, in words: 0 q, 1 token stride, 2 out, 3 token stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens, 17
         scale, 18 softcap, 19 window, 20 tokens of an item, 21 splits, 22 scratch, 23 its bytes per worker, 24 partial
         sums, 25 counts of finished splits, 26 sinks, 27 to 29 the temperature's strength, length and offset, 30
-        whether the window is a chunk. 0: no cap, no window, no sinks, no temperature.
+        whether the window is a chunk, 31 whether the queries see all positions. 0: no cap, no window, no sinks, no
+        temperature.
         """
         position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
@@ -93,7 +94,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
         scale, cap = spread(get_float(args + 136)), get_float(args + 144)
         window, tile, parts = get_int(args + 152), get_int(args + 160), get_int(args + 168)
         sinks, strength, length = get_int(args + 208), get_float(args + 216), get_int(args + 224)
-        offset, chunked = get_int(args + 232), get_int(args + 240)
+        offset, chunked, sees_all = get_int(args + 232), get_int(args + 240), get_int(args + 248)
         group = n_heads // n_kv_heads
         head_bytes = layer_bytes // n_kv_heads
         key_dim = padded_dim if shared else head_dim
@@ -118,7 +119,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
             first_token = place * tile
             tokens = min(tile, n_tokens - first_token)
             rows = tokens * group
-            begin, end = 0, position + first_token + tokens
+            begin, end = 0, position + (n_tokens if sees_all != 0 else first_token + tokens)
             if window > 0:
                 begin = max(0, position + first_token + 1 - window)
                 if chunked != 0:
@@ -171,7 +172,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
                         scores_of_block(queries, 4 * padded_dim, rows, block, key_dim, mine, ahead)
                 for row in range(rows):
                     mine = weights + 4 * TILE * row
-                    upper = position + first_token + row // group + 1
+                    upper = end if sees_all != 0 else position + first_token + row // group + 1
                     lower = max(0, upper - window) if window > 0 else 0
                     if chunked != 0:
                         lower = (upper - 1) // window * window
@@ -280,7 +281,7 @@ def attention_calls(
     Shapes: q, out [T, H, head_dim], heads contiguous.
     """
     n_tokens, n_heads, head_dim = q.shape
-    scale, softcap, window, sinks, temperature, chunked = scoring
+    scale, softcap, window, sinks, temperature, chunked, causal = scoring
     growth = Temperature(0.0, 1) if temperature is None else temperature
     layout, n_kv_heads = place.layout, place.n_kv_heads
     assert head_dim == layout.head_dim
@@ -292,6 +293,7 @@ def attention_calls(
         float(head_dim**-0.5 if scale is None else scale), float(softcap or 0.0), window or 0, tile, parts,
         buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts, 0 if sinks is None else sinks,
         float(growth.strength), growth.length, growth.offset, int(chunked and window is not None),
+        int(not causal),
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
     keeps = (q, out, place, buffers, sinks)

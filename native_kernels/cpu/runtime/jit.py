@@ -29,7 +29,7 @@ isa.chosen()  # before numba is imported: may limit numba's target
 import numba  # noqa: E402
 from numba import types  # noqa: E402
 
-from native_kernels.cpu.runtime.inlining import InlinedCompiler  # noqa: E402
+from native_kernels.cpu.runtime.inlining import InlinedCompiler, KernelCompiler  # noqa: E402
 
 CACHE_VARIABLE = "HEARTH_KERNELS_CACHE"  # overrides the cache folder; used by tests
 _KEPT_VERSIONS = 6  # of the machine code, so that tests and two installed versions can alternate
@@ -85,10 +85,10 @@ class Kernel:
 
     def _compiled(self) -> Any:
         with _LOCK:
-            return numba.cfunc(_SIGNATURE, **_OPTIONS)(self.function)
+            return _compiled(self.function)
 
     def _compile(self) -> None:
-        compiled = numba.cfunc(_SIGNATURE, **_OPTIONS)(self.function)
+        compiled = _compiled(self.function)
         self._keep, self._address = compiled, int(compiled.address)
         path = self._path()
         if path is not None:
@@ -114,6 +114,10 @@ class Kernel:
 
 
 _LOCK = threading.RLock()
+
+
+def _compiled(function: Callable[[int, int, int, int], None]) -> Any:
+    return numba.cfunc(_SIGNATURE, pipeline_class=KernelCompiler, **_OPTIONS)(function)
 
 
 def kernel(function: Callable[[int, int, int, int], None]) -> Kernel:

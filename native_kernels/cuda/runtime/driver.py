@@ -196,6 +196,8 @@ def driver() -> Driver:
 
 def _load() -> Any:
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    # Otherwise CUDA numbers the fastest GPU 0, and CUDA_VISIBLE_DEVICES would name other GPUs than in NVML.
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     try:
         return ctypes.CDLL(name)
     except OSError as error:

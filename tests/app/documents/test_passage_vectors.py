@@ -27,10 +27,14 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[str], str]] = []
+        self.roles: list[str] = []
         self.waiting: list[Callable[[EmbedResult | None], None]] = []
         self.fails = self.holds = False
 
-    def embed(self, texts: Sequence[str], model: str, then: Callable[[EmbedResult | None], None]) -> None:
+    def embed(
+        self, texts: Sequence[str], model: str, then: Callable[[EmbedResult | None], None], role: str = ""
+    ) -> None:
+        self.roles.append(role)
         self.asked.append((list(texts), model))
         if self.holds:
             self.waiting.append(then)
@@ -82,6 +86,7 @@ def test_another_word_for_the_same_is_found(qtbot: QtBot, documents: Documents, 
     documents.set_model("local/m")
     qtbot.waitUntil(lambda: all_there(documents))
     assert find(qtbot, documents, "Miete?")[0].name == "a.txt"
+    assert engine.roles == ["passage", "query"]
 
 
 def test_new_passages_get_vectors_too(qtbot: QtBot, documents: Documents, tmp_path: Path) -> None:
@@ -166,8 +171,8 @@ def test_a_passage_that_the_model_cannot_read_holds_up_no_other(
     qtbot: QtBot, documents: Documents, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        engine, "embed", lambda texts, model, then, ask=engine.embed: (
-            then(None) if any("boiler" in text for text in texts) else ask(texts, model, then)
+        engine, "embed", lambda texts, model, then, role, ask=engine.embed: (
+            then(None) if any("boiler" in text for text in texts) else ask(texts, model, then, role)
         ),
     )  # fmt: skip
     documents.set_model("local/m")

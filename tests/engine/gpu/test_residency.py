@@ -17,6 +17,7 @@ from fakes.gpu_machine import GIB, FakeGpuMachine
 from fakes.prefill import HostDevice
 from samples.placements import a_placement
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.systems import needs_pinned_ram
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
@@ -508,6 +509,7 @@ class Pinning:
         return self.device.driver.calls.count(name)  # type: ignore[attr-defined]
 
 
+@needs_pinned_ram
 def test_cold_neurons_are_pinned_in_place_behind_the_load(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,6 +534,7 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
     pinning.model.close()
 
 
+@needs_pinned_ram
 def test_before_an_answer_the_ram_is_looked_at_too(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -556,6 +559,7 @@ def test_nothing_is_pinned_where_the_ram_has_no_room(
     pinning.model.close()
 
 
+@needs_pinned_ram
 def test_a_part_that_goes_lets_go_of_what_is_pinned(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,11 @@ def test_what_cannot_be_embedded_is_refused(heard: Heard, tmp_path: Path, texts:
     assert end.error == "InvalidRequestError"
 
 
+def test_a_role_that_is_unknown_is_refused(heard: Heard, tmp_path: Path) -> None:
+    heard.run(protocol.Embed("e", ["x"], str(make_tiny_model(tmp_path / "m")), role="title"))
+    assert heard.events[-1].error == "InvalidRequestError"
+
+
 def test_without_a_model_the_reason_is_given(heard: Heard) -> None:
     heard.run(protocol.Embed("e", ["x"]))
     assert heard.events[-1].error == "InvalidRequestError"

@@ -28,7 +28,7 @@ MESSAGES: list[protocol.Message] = [
     protocol.Job("5", "solve", {"tokens": 5}),
     protocol.Serve("6", port=8080, on=False, key="12345678"),
     protocol.Watch("8", on=False),
-    protocol.Embed("9", ["one", "two"], "qwen3-embedding", 256),
+    protocol.Embed("9", ["one", "two"], "qwen3-embedding", 256, "query"),
     protocol.Shutdown("7"),
     protocol.Progress("1", "loading", 10, 20, eta_s=0.5),
     protocol.Progress("1", "loading", 10, 20),

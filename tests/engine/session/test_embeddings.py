@@ -13,8 +13,9 @@ from samples.tiny_model import make_tiny_model
 from engine.config import EngineConfig
 from engine.errors import Cancelled, InvalidRequestError
 from engine.job import Job
+from engine.loading.embedding_models import pooling_of
 from engine.model.weights import open_model
-from engine.session.embeddings import embed, n_tokens, pooling_of, tokens_of
+from engine.session.embeddings import embed, n_tokens, tokens_of
 from engine.session.loaded_model import LoadedModel
 
 TEXTS = ["the cat sat on the mat", "a dog", "dog dog dog cat"]

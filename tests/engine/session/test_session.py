@@ -215,8 +215,8 @@ def test_every_token_that_the_model_or_its_tokenizer_ends_with_ends_an_answer(tm
     free = [
         event.token_id for event in ChatSession(model).generate([0, 20], SamplingConfig(temperature=0, max_tokens=3))
     ]
-    make_tiny_model(folder, config={"eos_token_id": [1, free[0]]})
-    events = list(ChatSession(LoadedModel.load(folder)).generate([0, 20], SamplingConfig(temperature=0, max_tokens=3)))
+    other = make_tiny_model(tmp_path / "other", config={"eos_token_id": [1, free[0]]})
+    events = list(ChatSession(LoadedModel.load(other)).generate([0, 20], SamplingConfig(temperature=0, max_tokens=3)))
     assert [event.finish_reason for event in events] == ["stop"]
 
 
@@ -226,8 +226,7 @@ def test_a_text_begins_with_what_the_configuration_says_where_the_tokenizer_is_s
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "bos_token": None}))
     model = LoadedModel.load(folder)
     assert (model.tokenizer.bos_token_id, model.bos_token_id) == (None, 5)
-    make_tiny_model(folder)
-    assert LoadedModel.load(folder).bos_token_id == 0
+    assert LoadedModel.load(make_tiny_model(tmp_path / "other")).bos_token_id == 0
 
 
 def test_fitting_a_very_long_conversation_reads_no_more_than_its_end(

@@ -242,8 +242,8 @@ def test_a_lying_configuration(tmp_path: Path, config: dict[str, Any], error: ty
 
 
 def test_an_unknown_decoder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModelError, match="WordPiece"):
-        as_files(tmp_path, decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
+    with pytest.raises(UnsupportedModelError, match="CTC"):
+        as_files(tmp_path, decoder={"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": True})
 
 
 def spoil(**changes: Any) -> Callable[[dict[str, Any]], None]:
@@ -259,7 +259,7 @@ def spoil(**changes: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "error", "words"),
     [
         (spoil(model=None), ModelFormatError, "tokenizer.ggml.model is missing"),
-        (spoil(model="bert"), UnsupportedModelError, "'bert'"),
+        (spoil(model="wordlevel"), UnsupportedModelError, "'wordlevel'"),
         (spoil(pre="klingon"), UnsupportedModelError, "'klingon'"),
         (spoil(pre=7), UnsupportedModelError, "splits text as 7"),
         (spoil(model="llama"), ModelFormatError, "scores is no list of 8192"),

@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 @pytest.fixture
 def kept(own_folders: Path) -> Callable[[], list[Path]]:
-    return lambda: sorted((own_folders / "cache").rglob("*.npz"))
+    return lambda: sorted(own_folders.rglob("*.npz"))
 
 
 def test_a_portion_has_each_kind_in_its_share(model: LoadedModel, kept: Callable[[], list[Path]]) -> None:

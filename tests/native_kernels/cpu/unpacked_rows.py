@@ -1,4 +1,4 @@
-"""A kernel that decodes whole rows with UNPACKERS; the engine's own kernels decode inside their loops."""
+"""A kernel that decodes whole rows with UNPACKERS, by 256 columns as the engine's own kernels do in their loops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import cache
 
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.blocks.unpack import UNPACKERS
+from native_kernels.cpu.gemm.gemm_transposed import COLUMNS
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import get_int
@@ -20,7 +21,9 @@ def rows_kernel(codec: str) -> Kernel:
         w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
         ids, out, out_step = get_int(args + 24), get_int(args + 32), get_int(args + 40)
         for i in range(lo, hi):
-            unpack(w + get_int(ids + 8 * i) * w_step, n_cols, 0, n_cols, out + i * out_step)
+            row, target = w + get_int(ids + 8 * i) * w_step, out + i * out_step
+            for first in range(0, n_cols, COLUMNS):
+                unpack(row, n_cols, first, min(COLUMNS, n_cols - first), target + 4 * first)
 
     return Kernel(rows, f"test_unpack.rows.{codec}")
 

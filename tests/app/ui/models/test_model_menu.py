@@ -22,9 +22,11 @@ from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.offer_card import pitch
+from app.ui.documents.documents_dialog import MeaningLine
 from app.ui.keyboard.commands import Commands
 from app.ui.look import theme
 from app.ui.models.chat_models import ChatModels
+from app.ui.models.model_card import main_actions
 from app.ui.models.model_list import about, can_answer, figure, name_of, spoken
 from app.ui.models.model_menu import ModelMenu
 from app.ui.sidebar.sidebar import Sidebar
@@ -186,6 +188,17 @@ def test_a_reader_hears_name_state_and_rate() -> None:
     broken = row_of(installed("Bamboo", state="broken", reason="A file is missing."))
     assert about(broken) == "Bamboo\nA file is missing."
     assert not can_answer(broken)
+
+
+def test_an_embedding_model_is_not_offered_for_chats(qtbot: QtBot) -> None:
+    vectors = row_of(installed("Multilingual E5 Small", kind="embedding"), estimates={"m": estimate("cpu", 900.0)})
+    assert not can_answer(vectors)
+    assert main_actions(vectors) == ()
+    assert vectors.rate is None
+    line = MeaningLine()
+    qtbot.addWidget(line)
+    line.show_model("", None, has_failed=False, offered=("Multilingual E5 Small", 488_000_000))
+    assert "Multilingual E5 Small" in line.state.text()
 
 
 # ------------------------------------------------------------------ opening, choosing, closing

@@ -14,6 +14,7 @@ import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
+from support.systems import needs_pinned_ram
 
 from engine.bundle.artefacts import save_stats
 from engine.config import EngineConfig, SamplingConfig
@@ -327,6 +328,7 @@ def placed(model: LoadedModel) -> tuple[list[int], list[int]]:
     return list(placement.hot_counts), [len(ids) for ids in zero_copy]
 
 
+@needs_pinned_ram
 def test_a_model_is_placed_anew_once_and_the_next_load_knows(
     here: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -353,6 +355,7 @@ def test_a_model_is_placed_anew_once_and_the_next_load_knows(
     again.close()
 
 
+@needs_pinned_ram
 def test_rates_that_no_longer_hold_are_renewed(
     here: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -369,6 +372,7 @@ def test_rates_that_no_longer_hold_are_renewed(
     again.close()
 
 
+@needs_pinned_ram
 def test_that_hasty_figures_are_right_is_not_remembered(
     here: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, own_folders: Path
 ) -> None:
@@ -378,11 +382,12 @@ def test_that_hasty_figures_are_right_is_not_remembered(
     for hasty in (True, False):
         monkeypatch.setattr(balance, "serves_this_load_alone", lambda hasty=hasty: hasty)
         here().close()
-        assert bool(list((own_folders / "cache").rglob("measured-hardware.json"))) != hasty
+        assert bool(list(own_folders.rglob("measured-hardware.json"))) != hasty
     here().close()
     assert truth.n_timed == 3
 
 
+@needs_pinned_ram
 @pytest.mark.parametrize("why", ["busy", "a file"])
 def test_nothing_is_remembered_of_a_busy_machine_or_of_one_from_a_file(
     why: str, here: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, own_folders: Path, tmp_path: Path
@@ -397,7 +402,7 @@ def test_nothing_is_remembered_of_a_busy_machine_or_of_one_from_a_file(
     assert truth.n_timed == 2
     found = placed(model)
     model.close()
-    assert not list((own_folders / "cache").rglob("measured-hardware.json"))
+    assert not list(own_folders.rglob("measured-hardware.json"))
     again = here(**changes)
     assert truth.n_timed == 4
     assert placed(again) == found

@@ -99,6 +99,23 @@ def test_chunks_at_once_and_token_by_token(window: int) -> None:
     np.testing.assert_allclose(np.concatenate(one_by_one), wanted[280:], rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("n_tokens", [1, 40, 330])
+def test_queries_see_all_positions_of_a_text(n_tokens: int) -> None:
+    q, k, v = Case(6, 2, 20, 0, n_tokens).inputs()
+    layout, scoring = KvLayout(20, "f32"), Scoring(causal=False)
+    scores = np.einsum("thd,nhd->htn", q, k.repeat(3, axis=1)) * 20**-0.5
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    wanted = np.einsum("htn,nhd->thd", weights / weights.sum(axis=-1, keepdims=True), v.repeat(3, axis=1))
+    pool = Pool(2)
+    try:
+        blocks = kv_blocks.allocate(1, 2, n_tokens, layout)[0]
+        found = CpuOperators(pool).cached_attention(q, k, v, blocks, layout, 0, scoring)
+    finally:
+        pool.close()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(ReferenceOperators().attention(q, k, v, scoring), wanted, rtol=0, atol=TOLERANCE)
+
+
 def test_what_is_no_number_reaches_those_who_see_it_and_nobody_else() -> None:
     case = Case(2, 1, 64, 0, 40, codec="f32")
     q, k, v = case.inputs()

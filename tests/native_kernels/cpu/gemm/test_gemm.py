@@ -34,9 +34,14 @@ def test_products_of_every_codec(name: str) -> None:
     for n_tokens in (1, 2, 8, 17, 33):
         check_matmul(name, n_tokens, 75, 768, apart=5)
     check_matmul(name, 40, 130, 2304)  # several pieces of columns and blocks of rows
+    check_rows(name, 7, 768)
+
+
+# What they have of their own is the same in all codecs.
+@pytest.mark.parametrize("name", some_daily(NAMES, ("f32", "f16", "q4_0", "q8_0", *product_checks.LANES, "q4_k")))
+def test_transposed_products_of_every_codec(name: str) -> None:
     for n_tokens in (1, 5, 13):
         check_matmul_t(name, n_tokens, 300, 768, apart=5)
-    check_rows(name, 7, 768)
 
 
 @pytest.mark.parametrize("n_tokens", range(1, 41))

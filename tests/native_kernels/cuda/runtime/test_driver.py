@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -109,6 +110,19 @@ def test_no_driver_is_a_reason_in_words(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     with pytest.raises(CudaUnavailableError, match="no NVIDIA driver is installed"):
         Driver()
+
+
+def test_gpus_have_the_numbers_that_nvml_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[str | None] = []
+
+    def load(name: str) -> Fake:
+        orders.append(os.environ.get("CUDA_DEVICE_ORDER"))
+        return Fake()
+
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    Driver()
+    assert orders == ["PCI_BUS_ID"], "set before the library is loaded"
 
 
 def test_everything_is_given_back_once(library: Fake, fake: Device) -> None:
