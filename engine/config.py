@@ -381,6 +381,10 @@ class ModelConfig:
         """FFNs of the first layer that a token uses."""
         return 1 if self.is_dense(0) else max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
+    def mode_on_gpu(self, wanted: Mode) -> Mode:
+        """Return the mode of a model with layers on a GPU: nothing is predicted inside experts there."""
+        return "exact" if wanted == "sparse" and self.n_experts else wanted
+
     @property
     def routed_share(self) -> float:
         """Share of a layer's neurons in the experts that a token uses; 1 without a router."""
@@ -450,6 +454,11 @@ class ModelConfig:
         """Whether all text can be run through one layer after another, as training and counting do."""
         others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart or not self.causal
         return not (others or self.mixer_only_layers)
+
+    @property
+    def predicts_neurons(self) -> bool:
+        """Return whether predictors of active neurons can be trained."""
+        return self.has_zeros and self.walks_by_layer and not (self.n_experts and self.weighed_inputs)
 
     def ffn_width(self, layer: int) -> int:
         """Return the neurons of the layer's FFN, or of each of its experts; 0 without an FFN."""

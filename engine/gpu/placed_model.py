@@ -219,8 +219,7 @@ class PlacedModel:
     def mode_and_reason(self, placement: Placement | None = None) -> tuple[Mode, str]:
         """Return the mode of the placement, and why. placement: None: the current one."""
         mode: Mode = next(mode for mode in MODES if mode == (placement or self.placement).mode)
-        wanted = self._base.engine.mode
-        wanted = mode if wanted == "sparse" else wanted  # experts are computed exactly
+        wanted = self._base.opened.config.mode_on_gpu(self._base.engine.mode)
         if wanted == "auto" or mode != wanted:
             zeros = self._base.opened.config.has_zeros
             reason = "Predicted to be the fastest with the GPU" if zeros else choose_mode(self._base.opened, wanted)[1]

@@ -71,22 +71,24 @@ def activity_of(
     opened = np.sqrt(fired) if config.activation == "drelu-glu" else fired
     if mode == "exact" or predictors is None:
         return Activity(routed, opened, fired, opened, _source(stats), share, notes)
-    active = np.empty_like(fired)
+    computed = opened.copy()
     unknown, ratio = False, predictors.expected_to_fired or _EXPECTED_TO_FIRED
     for layer, wanted in enumerate(predictors.active_share):
         if predictors.is_true_gate[layer]:
-            active[layer] = opened[layer]
             continue
+        reached = float(routed[layer].mean())  # predictors' shares are of the experts that a token uses
         if wanted is None:
             unknown = True
-            wanted = min(1.0, ratio * float(opened[layer].mean()))
-        active[layer] = scaled_to(opened[layer], wanted)
+            wanted = min(1.0, ratio * float(opened[layer].mean()) / reached)
+        computed[layer] = scaled_to(opened[layer], wanted * reached)
     if unknown:
         words = "As tokens of the model showed, the predictors expect {:.2f} times what fires."
         if predictors.expected_to_fired is None:
             words = "Nobody measured what the predictors expect; taken is {} times what fires."
         notes += (words.format(ratio),)
-    return Activity(active, np.minimum(opened, active), np.minimum(fired, active), active, _source(stats), share, notes)
+    active = np.where(predictors.is_true_gate[:, None], routed, computed)
+    opened, fired = np.minimum(opened, computed), np.minimum(fired, computed)
+    return Activity(active, opened, fired, computed, _source(stats), share, notes)
 
 
 def scaled_to(probabilities: F32, mean: float) -> F32:

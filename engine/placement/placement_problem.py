@@ -393,11 +393,8 @@ class _Parts:
         if model.ffn_is_whole:  # a token reads all of down
             self.sums["fired"] = np.broadcast_to(everything, self.sums["fired"].shape)
         self._modes: list[Mode] = [mode] * model.n_layers
-        if predictors is not None and predictors.is_true_gate.any():
-            self.sums["active"] = self.sums["active"].copy()
         for layer in np.flatnonzero(predictors.is_true_gate) if predictors is not None else ():
             self._modes[layer] = "exact"  # both sides evaluate the first matrix for their own neurons
-            self.sums["active"][layer] = everything
         nothing = np.zeros(model.n_layers, np.int64)
         self.predictor_held = nothing if predictors is None else predictors.held
         self.predictor_on_gpu = nothing if predictors is None else predictors.gpu_bytes

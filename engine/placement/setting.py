@@ -183,10 +183,8 @@ def read_setting(
     if known.weights is None:
         case = Case(model, kv_codec, engine.sequences, sum(predictor_ram(opened, engine.mode)))
         model = as_loaded(case, context // engine.sequences, limits, fired_share(opened, engine.mode), threads)
-    predictors, mode = None, engine.mode
-    if opened.config.n_experts and mode == "sparse":
-        mode = "exact"  # the GPU predicts nothing inside experts
-    predicts = opened.has_predictors and opened.config.has_zeros and not opened.config.n_experts
+    predictors, mode = None, engine.mode if gpu is None else opened.config.mode_on_gpu(engine.mode)
+    predicts = opened.has_predictors and opened.config.has_zeros and (gpu is None or not opened.config.n_experts)
     if predicts and mode in ("auto", "sparse"):
         try:
             predictor = read_predictor(opened, as_stored=True) if known.predictor is None else known.predictor()

@@ -213,14 +213,11 @@ class LoadedModel(LoadContext):
         return sampling.changed({"stop": (*sampling.stop, *self.tokenizer.stop_texts)})
 
     def resolve_mode(self, mode: str | None) -> Mode:
-        """Return sparse, exact or dense for the requested mode; None: as loaded.
-
-        With a GPU, experts are computed exactly where sparse is requested.
-        """
+        """Return sparse, exact or dense for the requested mode; None: as loaded."""
         if mode == "auto" and self.gpu is not None:
             return self.gpu.mode_and_reason()[0]
         found = self.mode if mode is None else self.modes.choose(mode)[0]
-        return "exact" if found == "sparse" and self.gpu is not None and self.opened.config.n_experts else found
+        return found if self.gpu is None else self.opened.config.mode_on_gpu(found)
 
     def make_ready(self, mode: str | None) -> None:
         """Prepare the mode. Only between answers.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from engine.errors import Cancelled, DeviceMemoryError
 from engine.job import Job
+from engine.training.low_rank import damped
 from native_kernels.backend import F32, U8, PackedMatrix
 from native_kernels.codecs.copies import COPY_GROUP
 from native_kernels.copies import pack_copy
@@ -92,11 +93,11 @@ class CopyMaker:
         self._group = group
         try:
             centre = torch.from_numpy(mean).to(device)
-            covariance = torch.from_numpy(second_moment).to(device) - torch.outer(centre, centre)
+            moment = torch.from_numpy(second_moment).to(device)
+            covariance = moment - torch.outer(centre, centre)
             self._covariance = covariance.float()
-            level = max(float(covariance.diagonal().mean()), 1e-30)
-            covariance = covariance + torch.eye(len(mean), dtype=torch.float64, device=device) * (DAMPING * level)
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+            covariance, lower = damped(covariance, float(moment.diagonal().mean()), DAMPING)
+            inverse = torch.cholesky_inverse(lower)
             # Row j: how to spread the error of column j over the following columns.
             self._spread = torch.linalg.cholesky(inverse, upper=True).float()
             self._improved = covariance.float()

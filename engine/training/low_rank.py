@@ -98,11 +98,7 @@ class GateCuts:
 
         with _memory_of(device):
             moment, centre = (torch.from_numpy(values).to(device) for values in (second_moment, mean))
-            covariance = moment - torch.outer(centre, centre)
-            covariance += torch.eye(len(mean), dtype=torch.float64, device=device) * max(
-                float(covariance.diagonal().mean()) * _RIDGE, 1e-30
-            )
-            lower = torch.linalg.cholesky(covariance)
+            _, lower = damped(moment - torch.outer(centre, centre), float(moment.diagonal().mean()), _RIDGE)
             gate = torch.from_numpy(w).to(device).double()
             squeezed = gate @ lower  # [F, D]
             energy, directions = torch.linalg.eigh(squeezed.T @ squeezed)
@@ -127,6 +123,28 @@ class GateCuts:
         unit = missed if missed > 1e-3 * b.pow(2).sum(1).mean().sqrt() else b.pow(2).sum(1).mean().sqrt()
         unit = unit.clamp_min(1e-30)
         return _rounded_map(a.float(), b.float() / unit.float(), self._at_mean / unit, self._mean, codec)
+
+
+def damped(covariance: Tensor, mean_square: float, share: float) -> tuple[Tensor, Tensor]:
+    """Return covariance [D, D] plus a multiple of the identity, and the Cholesky factor of that.
+
+    The multiple is this share of the mean variance, but at least the rounding errors of a second moment that is summed
+    in float32: about sqrt(D) units of 2^-23 of the inputs' mean square. Inputs that hardly differ have no other
+    covariance. Where that is still not positive definite, it grows tenfold.
+    """
+    import torch
+
+    rounding = torch.finfo(torch.float32).eps * math.sqrt(len(covariance)) * mean_square
+    ridge = max(float(covariance.diagonal().mean()) * share, rounding) or 1.0
+    identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    while True:
+        found = covariance + ridge * identity
+        lower, failed = torch.linalg.cholesky_ex(found)
+        if not failed:
+            return found, lower
+        if not ridge < mean_square * len(covariance):
+            raise ValueError("infinite covariance")
+        ridge *= 10
 
 
 class LowRankFitter:

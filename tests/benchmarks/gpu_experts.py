@@ -78,7 +78,7 @@ class Answer:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=EXPERT_SHAPES, default="qwen3-30b-a3b")
-    parser.add_argument("--codec", choices=("f16", "q4_0", "q4_k", "q8_0", "mxfp4"), default="q4_0")
+    parser.add_argument("--codec", choices=("f16", "q4_0", "q4_k", "q6_k", "q8_0", "mxfp4"), default="q4_0")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "hearth-benchmark-models")
     parser.add_argument("--budget", action="append", metavar="GIB", help="or `cpu` or `all`; may be repeated")
     parser.add_argument("--threads", type=int, help="default: as many as the engine takes by itself")

@@ -44,9 +44,9 @@ from native_kernels.cpu.runtime.pool import usable_processors  # noqa: E402
 
 U8 = NDArray[np.uint8]
 
-_GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "mxfp4": 39}  # up to q8_0 as in 2023
-_FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "mxfp4": 38}
-_WITHOUT_ENCODER = ("q4_k", "mxfp4")  # only for repeating numbers of models with experts
+_GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "q6_k": 14, "mxfp4": 39}  # up to q8_0 as in 2023
+_FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "q6_k": 18, "mxfp4": 38}
+_WITHOUT_ENCODER = ("q4_k", "q6_k", "mxfp4")  # only for repeating numbers of models with experts
 _ALIGNMENT = 32
 _POOL_WEIGHTS = 1 << 24
 _AS_TOKENS = 1 << 20  # probabilities are kept as counts over so many
@@ -340,6 +340,9 @@ def _random_blocks(codec: str, n_weights: int, scale: float, rng: np.random.Gene
     blocks = rng.integers(0, 256, (n_weights // kind.block_size, kind.type_size), np.uint8)
     if codec == "mxfp4":
         blocks[:, 0] = 127 + round(math.log2(scale / 2.93))  # 2.93: standard deviation of the 16 numbers
+    elif codec == "q6_k":
+        blocks[:, 192:208] = 32  # all scales
+        blocks[:, 208:] = np.array([scale / (32 * 18.47)], "<f2").view(np.uint8)  # standard deviation of -32 to 31
     else:
         d = np.float16(scale / (32 * 4.61))  # 4.61: standard deviation of 0 to 15
         blocks[:, :4] = np.array([d, 7.5 * d], "<f2").view(np.uint8)

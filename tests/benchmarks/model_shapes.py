@@ -275,7 +275,7 @@ def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
     d, f, vocab, n = shape.d_model, shape.d_ff, shape.vocab_size, shape.n_experts
     heads, kv = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
     attention = "q8_0" if codec == "mxfp4" else codec
-    embedding = "q8_0" if codec in ("mxfp4", "q4_k") else codec
+    embedding = "q8_0" if codec in ("mxfp4", "q4_k", "q6_k") else codec
     yield Tensor("token_embd.weight", (vocab, d), embedding, "text")
     yield Tensor("output_norm.weight", (d,), "f32", "ones")
     yield Tensor("output.weight", (vocab, d), embedding, "next token")
@@ -347,7 +347,7 @@ def _deepseek2(shape: Shape, codec: str) -> Iterator[Tensor]:
     """Every tensor of a model with latent attention and experts. Only repeating numbers may have Q4_K or MXFP4."""
     d, vocab, n, f = shape.d_model, shape.vocab_size, shape.n_experts, shape.d_ff
     query_rank, rank, key_dim, rotated, value_dim = shape.latent
-    heads, embedding = shape.n_heads, "q8_0" if codec in ("mxfp4", "q4_k") else codec
+    heads, embedding = shape.n_heads, "q8_0" if codec in ("mxfp4", "q4_k", "q6_k") else codec
     of_heads = embedding  # rows of key_dim numbers are not whole blocks of 256
     yield Tensor("token_embd.weight", (vocab, d), embedding, "text")
     yield Tensor("output_norm.weight", (d,), "f32", "ones")

@@ -252,7 +252,7 @@ def test_the_engine_chooses_by_the_embedding_and_continues_the_text(shape: str, 
         assert (as_mask(chosen, config.n_experts) & expected).sum() > 0.85 * expected.sum()
 
 
-@pytest.mark.parametrize("codec", some_daily(["f16", "q4_0", "q4_k", "q8_0", "mxfp4"], ["q8_0"]))
+@pytest.mark.parametrize("codec", some_daily(["f16", "q4_0", "q4_k", "q6_k", "q8_0", "mxfp4"], ["q6_k", "q8_0"]))
 @pytest.mark.parametrize("shape", ["qwen3moe-tiny", "gpt-oss-tiny"])
 def test_models_with_experts_open_in_every_codec(shape: str, codec: str, tmp_path: Path) -> None:
     path = tmp_path / "experts.gguf"

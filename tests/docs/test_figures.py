@@ -101,6 +101,15 @@ def of_consumer_pcs() -> list[str]:
     return rows
 
 
+def of_cpu_experts() -> list[str]:
+    """The table of experts on the CPU, row by row."""
+    by_codec: dict[str, list[str]] = {}
+    for row in newest("experts-cpu-xeon")["rows"]:
+        codec = row["model"].removeprefix("moe-").upper()
+        by_codec.setdefault(codec, []).append(f"{row['share_of_floor']:.2f} | {row['ms_per_token']:.1f}")
+    return [f"| {codec} | {' | '.join(cells)} |" for codec, cells in by_codec.items()]
+
+
 def of_warm_chats() -> list[str]:
     """The tables of chats on a GPU, row by row."""
     both = [newest(f"warm-chats-8b-q4_0-h100-{codec}") for codec in ("f16", "q8_0")]
@@ -230,6 +239,7 @@ def said() -> list[tuple[str, str]]:
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
         (page, of_readers()),
         *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs(), *of_families(), *of_drafts())),
+        *((page, row) for row in of_cpu_experts()),
         *((page, row) for row in of_shapes()),
         (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),

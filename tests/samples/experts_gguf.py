@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,12 @@ from samples.raw_gguf import tiny_model_parts, write_gguf
 N_EXPERTS, N_USED = 4, 2
 
 
-def make_tiny_mixtral(path: Path, without: str = "", **metadata: Any) -> Path:
+def make_tiny_mixtral(
+    path: Path, without: str = "", sizes: Mapping[str, Any] = MappingProxyType({}), **metadata: Any
+) -> Path:
     """As GGUF with ReLU in the experts; d_model 32, d_ff 64, two layers. metadata: said instead; without: a tensor that
-    is left out. `path` back."""
-    said, tensors = tiny_model_parts(path.parent)
+    is left out; sizes: of the tiny model. `path` back."""
+    said, tensors = tiny_model_parts(path.parent, **sizes)
     rng = np.random.default_rng(5)
     out = {}
     for name, values in tensors.items():
@@ -23,8 +27,9 @@ def make_tiny_mixtral(path: Path, without: str = "", **metadata: Any) -> Path:
             out[name.replace(".weight", "_exps.weight")] = np.concatenate([values[None], more])
         else:
             out[name] = values
+    router = tensors["output_norm.weight"].shape
     for layer in range(2):
-        out[f"blk.{layer}.ffn_gate_inp.weight"] = rng.standard_normal((N_EXPERTS, 32)).astype(np.float32)
+        out[f"blk.{layer}.ffn_gate_inp.weight"] = rng.standard_normal((N_EXPERTS, *router)).astype(np.float32)
     out.pop(without, None)
     said |= {"llama.expert_count": N_EXPERTS, "llama.expert_used_count": N_USED, "hearth.activation": "relu-glu"}
     return write_gguf(path, said | metadata, out)

@@ -102,7 +102,7 @@ def read_head(path: Path, activation: str) -> Head:
     try:
         opened = open_model(path, activation or None)
         config = opened.config
-        parted = config.has_zeros and not config.n_experts and config.walks_by_layer
+        parted = config.predicts_neurons
         is_bundle = isinstance(opened.source, BundleSource)
         beside = opened.files.predictors is not None or has_own_predictors(opened.source)
         if parted and not beside:  # in a bundle, or come along

@@ -28,6 +28,8 @@ from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.setting import KnownInputs, Setting, read_setting
 from engine.placement.solving import problem_of
 from engine.sparsity.stats import NeuronStats
+from engine.training import training
+from engine.training.low_rank import stored_codec
 from native_kernels.codecs import ROW_CODECS
 
 F64 = NDArray[np.float64]
@@ -39,6 +41,9 @@ GPU_SHARE = 0.9
 # Predictors that training usually chooses (the starter model's, all layers): 2-bit copies, which expect this multiple
 # of the neurons whose gate is active.
 TRAINED_CODEC, TRAINED_TO_OPENED = "copy2", 1.4
+# Low-rank predictors, the only ones for neurons inside experts. With a rank of the width over 4, they expect this
+# multiple of the neurons that fire, within the error budget (starter model, `train --kind low_rank --tokens 12288`).
+EXPERT_TO_FIRED = 7.0
 # Share of a layer's neurons with 80 % of its activity: figure 5 of PowerInfer, with and without a gate.
 _COVERED = {True: 0.43, False: 0.26}
 _TOKENS = 1 << 15  # of the counts that stand in for real ones
@@ -83,12 +88,12 @@ class Gains:
     @property
     def missing(self) -> Ways:
         config = self._opened.config
-        # Experts follow the router while a model answers.
-        by_neuron = config.has_zeros and not config.n_experts and config.walks_by_layer
+        # The experts on a GPU follow the router while a model answers, and nothing is predicted inside them there.
+        known = not config.n_experts
         return Ways(
             convert=self.codec is not None,
-            profile=by_neuron and self._setting.stats is None,
-            train=by_neuron and not has_lasting_predictors(self._opened),
+            profile=config.predicts_neurons and known and self._setting.stats is None,
+            train=config.predicts_neurons and (known or not self.has_gpu) and not has_lasting_predictors(self._opened),
         )
 
     @property
@@ -141,7 +146,7 @@ class Gains:
         fired = activity_of(config, "exact").fired
         share = float(fired.mean())
         if self._sparsity is not None and self._sparsity.active_share:
-            share = self._sparsity.active_share
+            share = self._sparsity.active_share * (config.n_experts_used / config.n_experts if config.n_experts else 1)
         neurons = config.n_placed_neurons
         rates = scaled_to(fired[0], share) if even else _uneven(neurons, share, *self._curve())
         counts = np.rint(rates * _TOKENS).astype(np.int64)
@@ -233,6 +238,8 @@ def _pays(fast: float | None, slow: float | None, least: float) -> bool:
 def _trained(setting: Setting) -> PredictorBytes:
     """Return the bytes of the predictors that training would create."""
     config = setting.opened.config
+    if config.n_experts:
+        return _trained_in_experts(setting)
     n_bytes = config.d_ff * ROW_CODECS[TRAINED_CODEC].n_bytes(config.d_model) + 4 * config.d_ff
     opens = activity_of(config, "exact", setting.stats).opened.mean(axis=1)
     on_gpu = predictor_bytes([(TRAINED_CODEC, config.d_ff, config.d_model)], [config.d_ff])
@@ -244,6 +251,24 @@ def _trained(setting: Setting) -> PredictorBytes:
         active_share=tuple(min(1.0, TRAINED_TO_OPENED * float(share)) for share in opens),
         is_true_gate=np.zeros(config.n_layers, np.bool_),
         on_gpu=np.full(config.n_layers, -1 if on_gpu is None else on_gpu, np.int64),
+    )
+
+
+def _trained_in_experts(setting: Setting) -> PredictorBytes:
+    """Return the bytes of low-rank predictors, the only ones for neurons inside experts."""
+    config = setting.opened.config
+    rank = training.ranks_for(config.d_model)[-1]
+    codecs = [stored_codec(n_cols, "q4_0") for n_cols in (config.d_model, rank)]
+    first, each = (ROW_CODECS[codec].n_bytes(n) + 4 for codec, n in zip(codecs, (config.d_model, rank), strict=True))
+    predicted = np.isin(np.arange(config.n_layers), config.expert_layers)
+    held, read = (rank * first + n * config.d_ff * each for n in (config.n_experts, config.n_experts_used))
+    opens = activity_of(config, "exact", setting.stats).fired.mean(axis=1) * config.n_experts / config.n_experts_used
+    return PredictorBytes(
+        held=np.where(predicted, held, 0),
+        read=np.where(predicted, read, 0),
+        codecs=(codecs[1],) * config.n_layers,
+        active_share=tuple(min(1.0, EXPERT_TO_FIRED * float(share)) for share in opens),
+        is_true_gate=~predicted,
     )
 
 

@@ -15,12 +15,11 @@ from pathlib import Path
 from engine.bundle.bundle import open_bundle
 from engine.config import Device, EngineConfig
 from engine.errors import EngineError
-from engine.library.prepare.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
+from engine.library.prepare.prepare_gains import Gains, has_sign_predictors
 from engine.library.prepare.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.model.model_files import OpenedModel, open_model
-from engine.placement.down_copy import will_copy
 from engine.training import calibration, training
 from engine.training.low_rank import Recipe
 
@@ -63,28 +62,6 @@ def openable(model: InstalledModel) -> tuple[Path, str | None]:
     return Path(model.path), model.activation or None
 
 
-def what_is_missing(opened: OpenedModel) -> str:
-    """Return what preparing would improve, in a sentence; "" if nothing. Cost: as `will_copy`.
-
-    The plan tells whether it pays on this machine.
-    """
-    config = opened.config
-    if not config.has_zeros:
-        return ""
-    wanted = []
-    if opened.format != "bundle" and opened.down_is_row_wise and not will_copy(opened):
-        wanted.append("laying its neurons out one by one")
-    if not config.n_experts and config.walks_by_layer:
-        if not opened.has_stats:
-            wanted.append("counting which neurons fire")
-        if not has_lasting_predictors(opened):
-            wanted.append("training predictors")
-    if not wanted:
-        return ""
-    listed = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} and {wanted[-1]}"
-    return f"Preparing would make it faster by {listed}."
-
-
 @dataclass(frozen=True, eq=False)
 class Outlook:
     """A plan and its inputs. opened: the model as it is loaded now."""
@@ -116,7 +93,7 @@ class Outlook:
                 profile=ways.profile or (begun == 1 and missing.profile),
                 train=ways.train or (begun == 2 and missing.train),
             )
-        train = ways.train and not (self.predictors == "sign" and has_sign_predictors(self.opened))
+        train = ways.train and not (self.predictors == "sign" and not self._trains_signs)
         wanted = {"convert": ways.convert, "profile": ways.profile, "train": train}
         found = tuple(stage for stage in STAGES if wanted.get(stage))
         return (*found, "solve") if found or not self.opened.has_placement else ()
@@ -148,8 +125,8 @@ class Outlook:
         text = (max(0, tokens - written) + tokens * (1 + _PASSES)) * parameters
         if self.predictors == "sign":
             return text
-        weights = float(config.n_layers * config.d_ff * config.d_model)
-        copies = (2 + 4 * 3) * len(training.COPY_BITS) * weights * config.d_model
+        weights = float(config.n_layers * config.n_placed_neurons * config.d_model)
+        copies = 0.0 if config.n_experts else (2 + 4 * 3) * len(training.COPY_BITS) * weights * config.d_model
         ranks = sum(training.ranks_for(config.d_model)) / config.d_model
         recipe = Recipe()
         steps = min(recipe.steps, training.EPOCHS * tokens // recipe.batch) * recipe.batch
@@ -184,9 +161,14 @@ class Outlook:
             then_tok_s=self.gains.tok_s(done),
             eta_s=sum(etas) if steps else None,
             disk_bytes=self.disk_bytes if "convert" in stages else 0,
-            can_use_sign="train" in stages and self.predictors == "train" and not has_sign_predictors(self.opened),
+            can_use_sign="train" in stages and self.predictors == "train" and self._trains_signs,
             interrupted=self.state is not None and self.state.interrupted,
         )
+
+    @property
+    def _trains_signs(self) -> bool:
+        """Whether sign predictors can be made and are not there yet: there are none for experts."""
+        return not self.opened.config.n_experts and not has_sign_predictors(self.opened)
 
     @property
     def disk_bytes(self) -> int:

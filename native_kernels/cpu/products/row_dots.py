@@ -19,7 +19,7 @@ from numba.core import cgutils
 from native_kernels.cpu.products.activations import Format
 from native_kernels.cpu.products.copy_dots import COPIES
 from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
-from native_kernels.cpu.products.sixteen_blocks import SixteenBlocks
+from native_kernels.cpu.products.sixteen_blocks import SIXTEEN_BLOCKS
 from native_kernels.cpu.runtime.simd import (
     F16,
     F32,
@@ -533,10 +533,11 @@ CODECS: dict[str, Codec] = {
     "f16": Plain(2, F16, halves_to_floats),
     "bf16": Plain(2, I16, bfloats_to_floats),
     "q8_0": Blocks(8, 4),
-    "q4_0": SixteenBlocks() if LANES == 16 else Blocks(4, 8),
+    "q4_0": Blocks(4, 8),
     "q8_0.lanes": Lanes(8),
     "q4_0.lanes": Lanes(4),
     **SUPER_BLOCKS,
     **SMALL_BLOCKS,
+    **(SIXTEEN_BLOCKS if LANES == 16 else {}),
     **COPIES,
 }

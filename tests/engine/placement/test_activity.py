@@ -92,7 +92,20 @@ def test_what_predictors_expect() -> None:
     )
     assert [numbers_in(note) for note in by_tokens.notes] == [["1.10"]]
     gates = activity_of(config, "sparse", stats, predictors(None, None, None, None, gate=True))
-    np.testing.assert_array_equal(gates.active, gates.opened)
+    np.testing.assert_array_equal(gates.computed, gates.opened)
+    assert (gates.active == 1).all()
+
+
+def test_predictors_of_experts_tell_of_those_that_a_token_uses() -> None:
+    config = a_config(d_ff=64, n_experts=40, n_experts_used=4)
+    exact = activity_of(config, "exact")
+    some = predictors(0.5, 0.5, 0.5, None)
+    some = replace(some, is_true_gate=np.array([False, False, True, False]))
+    sparse = activity_of(config, "sparse", predictors=some)
+    chosen = exact.active.mean()
+    assert sparse.active.mean(axis=1) == pytest.approx([0.5 * chosen] * 2 + [chosen, 0.39 * chosen], rel=1e-3)
+    assert (sparse.active <= exact.active + 1e-6).all()
+    assert (sparse.computed[2] == exact.computed[2]).all()
 
 
 def test_experts_are_chosen_as_often_as_was_published() -> None:

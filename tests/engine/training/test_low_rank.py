@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from engine.errors import Cancelled
 from engine.job import Job
 from engine.training import low_rank
+from engine.training.gate_copies import CopyMaker
 from engine.training.low_rank import Codec, GateCuts, LowRankFitter, LowRankMap, Recipe
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
@@ -158,3 +159,19 @@ def test_rounding_is_the_codecs(layer: Layer) -> None:
         rounded = low_rank._rounded(torch.from_numpy(values), codec).numpy()
         packed = low_rank.PackedMatrix.pack(values, codec)
         np.testing.assert_array_equal(rounded, ReferenceOperators().rows(packed, np.arange(20)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-7, 1.0])
+def test_inputs_that_hardly_differ_have_finite_cuts_and_copies(spread: float) -> None:
+    """Collapsed hidden states: a covariance of nothing but rounding, or with directions that never occur."""
+    rng = np.random.default_rng(1)
+    x = 30 * rng.standard_normal(D) + spread * rng.standard_normal((N, 2)) @ rng.standard_normal((2, D))
+    part = x.astype(np.float32)  # summed up as LayerSamples.moments does
+    mean, second = part.sum(0, dtype=np.float64) / N, (part.T @ part).astype(np.float64) / N
+    w: F32 = rng.standard_normal((F, D)).astype(np.float32)
+    cut = GateCuts(w, None, mean, second).cut(32, "f16")
+    copy = CopyMaker(w, None, mean, second).fit(2)
+    for values in (cut.a, cut.a_bias, cut.b, cut.b_bias, copy.bias, copy.noise):
+        assert np.isfinite(values).all()
+    at_mean = w @ mean
+    np.testing.assert_allclose((w - copy.values()) @ mean - copy.bias, 0, atol=1e-3 * np.abs(at_mean).max())

@@ -21,7 +21,7 @@ from engine.conversion.convert import convert
 from engine.errors import ModelNotFoundError
 from engine.library.prepare import prepare_plan
 from engine.library.prepare.prepare_gains import Gains, Ways, kept_codec
-from engine.library.prepare.prepare_plan import outlook, what_is_missing
+from engine.library.prepare.prepare_plan import outlook
 from engine.library.prepare.prepare_state import PrepareState, keep_pace
 from engine.library.records import PreparePlan, from_json, to_json
 from engine.machine.hardware import probe
@@ -131,7 +131,6 @@ def test_of_a_dense_model_nothing_but_the_placement(activation: str, tmp_path: P
     found = outlook(installed(model), engine=reference(slow_machine(tmp_path / "hw.json", gpu=True)))
     assert stages(found.plan) == ["solve"]
     assert found.plan.now_tok_s == found.plan.then_tok_s
-    assert what_is_missing(found.opened) == ""
 
 
 def test_the_starter_brings_counts_and_predictors() -> None:
@@ -223,18 +222,6 @@ def test_counting_takes_as_much_text_as_there_is_time_for(gguf: Path, tmp_path: 
         assert seen(gguf, engine, amounts=prepare_plan.Amounts()).profile_tokens == expected * 8192
 
 
-def test_what_is_missing_is_said_in_a_sentence(gguf: Path, own_bundle: Path) -> None:
-    everything = what_is_missing(open_model(gguf, "relu"))
-    assert "predictors" in everything
-    assert "count" in everything
-    predict(own_bundle, signed=False)
-    assert "count" in what_is_missing(open_model(own_bundle))
-    assert "predictors" not in what_is_missing(open_model(own_bundle))
-    count(own_bundle)
-    assert what_is_missing(open_model(own_bundle)) == ""
-    assert what_is_missing(open_model(starter_model())) != ""  # its downs lie row by row
-
-
 def test_a_prepared_bundle_that_is_gone_gives_way_to_the_files(gguf: Path, tmp_path: Path) -> None:
     engine = reference(slow_machine(tmp_path / "hw.json"))
     model = installed(gguf, activation="relu", prepared=str(tmp_path / "gone"))
@@ -243,14 +230,25 @@ def test_a_prepared_bundle_that_is_gone_gives_way_to_the_files(gguf: Path, tmp_p
         outlook(installed(tmp_path / "nothing"), engine=engine)
 
 
-def test_experts_need_neither_counts_nor_predictors(tmp_path: Path) -> None:
+def test_with_a_gpu_experts_need_neither_counts_nor_predictors(tmp_path: Path) -> None:
     opened = open_model(make_tiny_mixtral(tmp_path / "experts.gguf"), "relu")
-    assert "count" not in what_is_missing(opened)
-    assert "predictors" not in what_is_missing(opened)
     engine = reference(slow_machine(tmp_path / "hw.json", gpu=True))
     gains = Gains(opened, engine)
     assert gains.missing == Ways(convert=True)
     assert gains.tok_s(Ways()) == pytest.approx(solve_model(opened, engine).placement.predicted_tok_s, rel=0.02)
+
+
+def test_neurons_inside_experts_are_predicted_where_it_pays(tmp_path: Path) -> None:
+    path = make_tiny_mixtral(tmp_path / "experts.gguf", sizes={"d_model": 128, "d_ff": 512, "max_context": 128})
+    engine = reference(slow_machine(tmp_path / "hw.json"))
+    assert Gains(open_model(path), engine).missing == Ways(convert=True, train=True)
+    rarely = replace(RARELY, active_share=0.02)
+    found = seen(path, engine, sparsity=rarely)
+    assert stages(found.plan) == ["convert", "train", "solve"]
+    assert not found.plan.can_use_sign
+    assert found.plan.eta_s
+    assert stages(seen(path, engine, sparsity=replace(RARELY, active_share=0.3)).plan) == ["convert", "solve"]
+    assert stages(seen(path, engine, sparsity=rarely, predictors="sign").plan) == ["convert", "solve"]
 
 
 def test_the_cpu_counts_while_a_chat_fills_the_gpu(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from samples.experts_gguf import make_tiny_mixtral
 from samples.prepared_models import (
     RARELY,
     SMALL,
@@ -43,9 +45,11 @@ from engine.library.prepare.prepare_state import PrepareState, forget_state, kee
 from engine.library.prepare.preparing import PrepareJob
 from engine.library.records import InstalledModel, PreparePlan
 from engine.model.model_files import open_model
+from engine.placement.solving import solve_model
 from engine.session.loaded_model import LoadedModel
-from engine.sparsity.predictor import GateCopy, LayerPredictor, Predictor
+from engine.sparsity.predictor import GateCopy, LayerPredictor, LowRank, Predictor
 from engine.training import profiler, training
+from native_kernels.backend import PackedMatrix
 from native_kernels.copies import pack_copy
 
 ID = "local/tiny"
@@ -147,6 +151,29 @@ def test_every_stage_in_order_and_then_nothing(shelf: OneModel, everything: Engi
         assert steps[-1][0] == steps[-1][1]
     again = Recorded()
     assert done(run(shelf, everything, jobs=again)[1]) == again.names == []
+
+
+def test_a_model_with_experts_gets_predictors_that_are_used(
+    tmp_path: Path, cpu: EngineConfig, truly_trained: None
+) -> None:
+    sizes = {"d_model": 128, "d_ff": 256, "max_context": 128}
+    shelf = OneModel(installed(make_tiny_mixtral(tmp_path / "m.gguf", sizes=sizes)), tmp_path / "models")
+    jobs = Recorded()
+    model, plan = run(shelf, cpu, jobs=jobs, sparsity=replace(RARELY, active_share=0.02))
+    assert jobs.names == done(plan) == ["convert", "train", "solve"]
+    opened = open_model(Path(model.prepared))
+    predictor = artefacts.load_predictor(opened, as_stored=True)
+    assert predictor.budget is not None
+    assert {layer.kind for layer in predictor.layers} <= {"low_rank", "true_gate"}
+    # random experts cannot be predicted: as though they could
+    a, b = (PackedMatrix.pack(np.zeros(shape, np.float32), "q4_0") for shape in ((32, 128), (4 * 256, 32)))
+    layer = LayerPredictor(LowRank(a, b, read_share=0.5), None, recall=1.0, active_share=0.1)
+    predictor = replace(predictor, layers=(layer,) * 2, budget=replace(predictor.budget, held=True))
+    artefacts.save_predictor(opened, predictor)
+    placement = solve_model(opened, cpu).placement
+    assert (placement.mode, solve_model(opened, replace(cpu, mode="exact")).placement.mode) == ("sparse", "exact")
+    assert placement.ram_parts_bytes["predictors"] == predictor.n_bytes
+    assert done(run(shelf, cpu)[1]) == []
 
 
 def test_a_dense_model_is_only_placed(tmp_path: Path, cpu: EngineConfig) -> None:
