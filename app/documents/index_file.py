@@ -85,7 +85,7 @@ class IndexFile:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._changes = 0
-        self._vectors: tuple[tuple[str, int], list[int], F32] | None = None
+        self._vectors: tuple[tuple[str, int], NDArray[np.int64], F32] | None = None
 
     # -------------------------------------------------------------- the file
 
@@ -300,28 +300,27 @@ class IndexFile:
     def near(self, vector: F32, model: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
         """Return the passages nearest to a vector [d] of length 1: (passage, file, cosine), best first.
 
-        Cost: 100,000 passages of 384 dimensions take 60 ms; the vectors stay in memory until the index changes.
+        Cost: the vectors stay in memory until the index changes, 4 d + 16 bytes for each; then a product with them.
         """
         import numpy as np
 
         with self._lock:
             if self._vectors is None or self._vectors[0] != (model, self._changes):
-                rows = self._rows("SELECT passage, data FROM vector WHERE model = ? ORDER BY passage", (model,))
-                fitting = [row for row in rows if len(row[1]) == 2 * vector.size]
-                data = np.frombuffer(b"".join(row[1] for row in fitting), np.float16)
+                rows = self._rows(
+                    "SELECT passage.id, file, data FROM vector JOIN passage ON passage.id = vector.passage "
+                    "WHERE model = ? ORDER BY passage.id",
+                    (model,),
+                )
+                fitting = [row for row in rows if len(row[2]) == 2 * vector.size]
+                data = np.frombuffer(b"".join(row[2] for row in fitting), np.float16)
                 matrix = data.reshape(len(fitting), vector.size).astype(np.float32)
-                self._vectors = (model, self._changes), [row[0] for row in fitting], matrix
-            _, keys, matrix = self._vectors
-            owner = dict(self._rows("SELECT id, file FROM passage"))
-        if not keys:
-            return []
-        cosines, wanted, found = matrix @ vector, set(files), []
-        for at in np.argsort(-cosines):
-            if owner.get(keys[at]) in wanted:
-                found.append((keys[at], owner[keys[at]], float(cosines[at])))
-                if len(found) == most:
-                    break
-        return found
+                owners = np.array([row[:2] for row in fitting], np.int64).reshape(-1, 2)
+                self._vectors = (model, self._changes), owners, matrix
+            _, owners, matrix = self._vectors
+        wanted = np.isin(owners[:, 1], list(files)).nonzero()[0]
+        cosines = (matrix @ vector)[wanted]
+        best = np.argsort(-cosines, kind="stable")[:most]
+        return [(int(owners[wanted[at], 0]), int(owners[wanted[at], 1]), float(cosines[at])) for at in best]
 
 
 _FILE = (
