@@ -31,8 +31,9 @@ _DEBOUNCE_MS, _STEP_MS = 600, 100  # of the watch: an editor's several writes ar
 _WATCH_AGAIN_S = 5.0  # after a fault of the watch
 _SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some network drives
 _LOOK_AGAIN_S = 10.0  # whether a folder has come or gone, with its drive
-# Before a file is read again, 30 times as long as its last reading took, within these limits.
+# A file that is read again and again, such as a log, rests 30 times as long as each reading took, within these limits.
 _REST_S, _REST_COSTS, _LONGEST_REST_S = 1.0, 30.0, 600.0
+_REST_CREDIT_S = 120.0  # of this rest is put off, so that a document that is saved a few times is read each time at once
 _AGAIN_S = 30.0  # after a fault of the index, such as a full disk
 _STOPS_WITHIN_S = 5.0
 
@@ -286,8 +287,9 @@ class Indexer:
         known = self._index.file(path)
         with self._there:
             now = time.monotonic()
-            self._rests = {one: until for one, until in self._rests.items() if until > now}
-            self._rests[path] = now + min(max(_REST_S, _REST_COSTS * (now - began)), _LONGEST_REST_S)
+            self._rests = {one: until for one, until in self._rests.items() if until > now - _REST_CREDIT_S}
+            rest = min(max(_REST_S, _REST_COSTS * (now - began)), _LONGEST_REST_S)
+            self._rests[path] = max(self._rests.get(path, 0.0), now - _REST_CREDIT_S) + rest
             self._work.waiting.pop(path, None)
             if path in self._work.changed:  # last: a log that always grows holds up no other file
                 self._work.waiting[path] = None
