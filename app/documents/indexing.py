@@ -33,7 +33,7 @@ _SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some netwo
 _LOOK_AGAIN_S = 10.0  # whether a folder has come or gone, with its drive
 # A file that is read again and again, such as a log, rests 30 times as long as each reading took, within these limits.
 _REST_S, _REST_COSTS, _LONGEST_REST_S = 1.0, 30.0, 600.0
-_REST_CREDIT_S = 120.0  # of this rest is put off, so that a document that is saved a few times is read each time at once
+_REST_CREDIT_S = 120.0  # of this rest is put off: a document that is saved a few times is read each time at once
 _AGAIN_S = 30.0  # after a fault of the index, such as a full disk
 _STOPS_WITHIN_S = 5.0
 

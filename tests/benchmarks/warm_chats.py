@@ -1,5 +1,7 @@
 """Measure the time to a long chat's first token: computed, from RAM after another chat, from disk after a restart.
 
+"A new chat" begins with all but the last tokens of the first question, as the chats of a project do.
+
     python tests/benchmarks/warm_chats.py MODEL [--tokens 20000] [--device cpu] [--vram-budget GIB] [--kv-cache q8_0]
     python tests/benchmarks/warm_chats.py MODEL --tokens 512 8192 32768 130000 --answer 64
 
@@ -70,7 +72,9 @@ def _measured(flags: argparse.Namespace, n_tokens: int, folder: Path) -> dict[st
     model = LoadedModel.load(flags.model, engine)
     session, store = _start(model, folder)
     most = model.opened.config.vocab_size
-    chat, other, new = (_tokens(most, n, seed) for seed, n in enumerate((n_tokens, 200, flags.new), 1))
+    lengths = n_tokens, 200, flags.new, flags.new, flags.new
+    chat, other, new, second, third = (_tokens(most, n, seed) for seed, n in enumerate(lengths, 1))
+    project = chat[: n_tokens - flags.new]
     cold = _ask(session, chat, flags.answer)
     began = time.perf_counter()
     while (wait := session.save_step()) is not None:
@@ -80,6 +84,7 @@ def _measured(flags: argparse.Namespace, n_tokens: int, folder: Path) -> dict[st
     in_place = _ask(session, [*chat, *new], flags.answer)
     _ask(session, other, flags.answer, "other")
     after_another = _ask(session, [*chat, *new], flags.answer)
+    new_in_place = _ask(session, [*project, *second], flags.answer, "second")
     session.keep()
     store.flush()
     store.close(60)
@@ -91,6 +96,8 @@ def _measured(flags: argparse.Namespace, n_tokens: int, folder: Path) -> dict[st
     model = LoadedModel.load(flags.model, engine)
     session, store = _start(model, folder)
     restarted = _ask(session, [*chat, *new], flags.answer)
+    _ask(session, other, flags.answer, "other")
+    new_restored = _ask(session, [*project, *third], flags.answer, "third")
     store.close(60)
     n_bytes = sum(file.stat().st_size for file in files)
     found = {
@@ -99,7 +106,8 @@ def _measured(flags: argparse.Namespace, n_tokens: int, folder: Path) -> dict[st
         "file_bytes": n_bytes, "bytes_per_token": n_bytes / n_tokens, "writing_s": writing_s,
         "dropped": flags.drop,
         "cold": _about(cold), "in place": _about(in_place), "after another chat": _about(after_another),
-        "after a restart": _about(restarted),
+        "after a restart": _about(restarted), "a new chat, in place": _about(new_in_place),
+        "a new chat, after another chat": _about(new_restored),
     }  # fmt: skip
     model.close()
     return found

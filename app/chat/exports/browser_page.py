@@ -4,7 +4,7 @@ Each page has a server of its own on a free port of 127.0.0.1, with addresses th
 wrapper whose policy allows one frame, of that origin; the frame is sandboxed, so that the page has an origin of its own
 and its scripts reach nothing. The wrapper's policy stops any navigation of the frame away from the origin. No Qt.
 
-What is left: a browser whose sandbox has a bug, and WebRTC, which no policy of Firefox covers.
+What is left: a browser whose sandbox has a bug, and WebRTC, which no policy of a page stops.
 """
 
 from __future__ import annotations
