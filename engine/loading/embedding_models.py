@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
+from engine.errors import UnsupportedModelError
 from engine.model.model_files import OpenedModel
 
 Pooling = Literal["mean", "first", "last"]
@@ -31,6 +32,15 @@ _PROMPTS: tuple[tuple[str, str, str], ...] = (
     (r"bge-\w+-en|arctic-embed", _FOR_BGE, ""),
     (r"bge-\w+-zh", "为这个句子生成表示以用于检索相关文章：", ""),
 )
+
+
+def check_answers(opened: OpenedModel) -> None:
+    """Raise UnsupportedModelError for an encoder."""
+    if not opened.config.causal:
+        raise UnsupportedModelError(
+            f"{opened.name} turns texts into vectors and cannot answer.",
+            "Choose it under “Search by meaning” in “Manage documents…”, and another model for chats.",
+        )
 
 
 def pooling_of(opened: OpenedModel) -> Pooling | None:

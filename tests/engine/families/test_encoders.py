@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples.tiny_encoder import KINDS, SHAPE, WORDS, make_tiny_encoder
 
 from engine.config import EngineConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
@@ -22,36 +23,7 @@ from engine.session.embeddings import batch, embed, most_tokens, tokens_of
 from engine.session.loaded_model import LoadedModel
 from native_kernels.reference import ReferenceOperators
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "sat", "##s", "on", "a", "mat", ".", "ß",
-         "sse", "cafe", "##ing"]  # fmt: skip
 TEXTS = ["The cats sat on a mat.", "A dog", "Café xyz [SEP] sat", "the " * 100]
-SHAPE = {"vocab_size": 20, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "max_position_embeddings": 64}  # fmt: skip
-KINDS: dict[str, dict[str, Any]] = {
-    "Bert": {}, "XLMRoberta": {"type_vocab_size": 1, "pad_token_id": 1}, "NomicBert": {},
-}  # fmt: skip
-
-
-def made(kind: str, folder: Path) -> Any:
-    """Save a random model with a vocabulary of words, and return transformers' model."""
-    import tokenizers
-    import torch
-    import transformers
-
-    config = getattr(transformers, f"{kind}Config")(**SHAPE, **KINDS[kind])
-    torch.manual_seed(3)
-    model = getattr(transformers, f"{kind}Model")(config).eval()
-    for values in model.parameters():
-        values.data = 0.2 * torch.randn_like(values) + (0.5 if values.ndim == 1 else 0.0)
-    model.save_pretrained(folder)
-    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece({word: i for i, word in enumerate(WORDS)}))
-    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    backend.decoder = tokenizers.decoders.WordPiece()
-    backend.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    backend.add_special_tokens(WORDS[:5])
-    backend.save(str(folder / "tokenizer.json"))
-    return model
 
 
 def wanted_states(model: Any, texts: list[np.ndarray]) -> list[np.ndarray]:
@@ -69,7 +41,7 @@ def wanted_states(model: Any, texts: list[np.ndarray]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_states_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
-    model, opened = made(kind, tmp_path), open_model(tmp_path)
+    model, opened = make_tiny_encoder(tmp_path, kind), open_model(tmp_path)
     ops, rng = ReferenceOperators(), np.random.default_rng(1)
     weights = load_weights(opened)
     encoder = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, ops), ops)
@@ -81,7 +53,7 @@ def test_hidden_states_are_those_of_transformers(kind: str, tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, LoadedModel]:
     folder = tmp_path_factory.mktemp("bert")
-    return made("Bert", folder), loaded(folder)
+    return make_tiny_encoder(folder), loaded(folder)
 
 
 def loaded(path: Path) -> LoadedModel:
