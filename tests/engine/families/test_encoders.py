@@ -88,12 +88,12 @@ def test_an_encoder_neither_answers_nor_runs_on_a_gpu(bert: tuple[Any, LoadedMod
     assert ours.tokenizer.decode([6, 9, 8]) == "cats sat"
 
 
-def as_gguf(folder: Path, path: Path, pooling: int | None) -> Path:
-    """Write the BERT in a folder as llama.cpp's converter does."""
+def as_gguf(folder: Path, path: Path, pooling: int | None, arch: str = "bert") -> Path:
+    """Write the encoder in a folder as llama.cpp's converter does."""
     import gguf
     from safetensors.numpy import load_file
 
-    writer = gguf.GGUFWriter(path, "bert")
+    writer = gguf.GGUFWriter(path, arch)
     for add, value in (
         (writer.add_block_count, SHAPE["num_hidden_layers"]), (writer.add_context_length, 64),
         (writer.add_embedding_length, 48), (writer.add_feed_forward_length, 80), (writer.add_head_count, 4),
@@ -109,7 +109,7 @@ def as_gguf(folder: Path, path: Path, pooling: int | None) -> Path:
     writer.add_uint32("tokenizer.ggml.cls_token_id", 2)
     if pooling is not None:
         writer.add_pooling_type(gguf.PoolingType(pooling))
-    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, 3)
+    table = gguf.get_tensor_name_map({"bert": gguf.MODEL_ARCH.BERT, "nomic-bert": gguf.MODEL_ARCH.NOMIC_BERT}[arch], 3)
     for name, values in load_file(folder / "model.safetensors").items():
         if not name.startswith("pooler."):
             writer.add_tensor(table.get_name(name, try_suffixes=(".weight", ".bias")), values)
@@ -133,6 +133,13 @@ def test_a_gguf_file_is_the_same_model(
     for found, one in zip(embed(gguf, TEXTS[:3]), states, strict=True):
         wanted = one[0] if means == "first" else one.mean(axis=0)
         np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), rtol=0, atol=1e-3)
+
+
+def test_a_gguf_file_of_nomic_bert_is_the_same_model(tmp_path: Path) -> None:
+    make_tiny_encoder(tmp_path, "NomicBert")
+    gguf = loaded(as_gguf(tmp_path, tmp_path / "m.gguf", 1, "nomic-bert"))
+    ours = loaded(tmp_path)
+    np.testing.assert_allclose(list(embed(gguf, TEXTS)), list(embed(ours, TEXTS)), rtol=0, atol=1e-5)
 
 
 def test_what_stands_before_a_text_follows_from_the_name(bert: tuple[Any, LoadedModel]) -> None:
