@@ -45,6 +45,7 @@ _PASSING = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
      sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM}
 )  # fmt: skip
+_LEAST_READ = 0.9  # share of passages with a vector: the nearest of a few would outrank better ones without
 _LONGEST_TITLE = 120
 
 
@@ -300,6 +301,7 @@ class IndexFile:
     def near(self, vector: F32, model: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
         """Return the passages nearest to a vector [d] of length 1: (passage, file, cosine), best first.
 
+        None until _LEAST_READ of all passages have a vector of the model.
         Cost: 100,000 passages of 384 dimensions take 60 ms; the vectors stay in memory until the index changes.
         """
         import numpy as np
@@ -313,7 +315,7 @@ class IndexFile:
                 self._vectors = (model, self._changes), [row[0] for row in fitting], matrix
             _, keys, matrix = self._vectors
             owner = dict(self._rows("SELECT id, file FROM passage"))
-        if not keys:
+        if not keys or len(keys) < _LEAST_READ * len(owner):
             return []
         cosines, wanted, found = matrix @ vector, set(files), []
         for at in np.argsort(-cosines):
