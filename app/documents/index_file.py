@@ -45,6 +45,7 @@ _PASSING = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
      sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM}
 )  # fmt: skip
+_LEAST_READ = 0.9  # share of passages with a vector: the nearest of a few would outrank better ones without
 _LONGEST_TITLE = 120
 
 
@@ -300,6 +301,7 @@ class IndexFile:
     def near(self, vector: F32, model: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
         """Return the passages nearest to a vector [d] of length 1: (passage, file, cosine), best first.
 
+        None until _LEAST_READ of all passages have a vector of the model.
         Cost: the vectors stay in memory until the index changes, 4 d + 16 bytes for each; then a product with them.
         """
         import numpy as np
@@ -315,6 +317,8 @@ class IndexFile:
                 data = np.frombuffer(b"".join(row[2] for row in fitting), np.float16)
                 matrix = data.reshape(len(fitting), vector.size).astype(np.float32)
                 owners = np.array([row[:2] for row in fitting], np.int64).reshape(-1, 2)
+                if len(fitting) < _LEAST_READ * self._rows("SELECT count(*) FROM passage")[0][0]:
+                    owners, matrix = owners[:0], matrix[:0]
                 self._vectors = (model, self._changes), owners, matrix
             _, owners, matrix = self._vectors
         wanted = np.isin(owners[:, 1], list(files)).nonzero()[0]

@@ -131,6 +131,7 @@ class KnownModels(QObject):
     def drafts_of(self, model: InstalledModel) -> list[InstalledModel]:
         """Return the models that can guess tokens for this one, largest first: its vocabulary, and far fewer bytes."""
         same = [one for one in self.installed if one.vocabulary and one.vocabulary == model.vocabulary]
+        same = [one for one in same if one.kind != "embedding"]
         found = [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
         return sorted(found, key=lambda one: -one.n_bytes)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from app.models.model_labels import Rate, rate_of, shortfall
+from app.models.model_labels import Rate, rate_of, shortfall, speed
 from app.translation import noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
@@ -78,6 +78,11 @@ class ModelRow:
     def rate(self) -> Rate | None:
         """Its rate here: measured, else estimated; none for a model that does not answer."""
         return None if self.kind == "embedding" else rate_of(self.estimate, self.measured_tok_s)
+
+    @property
+    def speed(self) -> tuple[str, str]:
+        """The texts of `rate`, also if there is none; ("–", "") for a model that does not answer."""
+        return ("–", "") if self.kind == "embedding" else speed(self.estimate, self.measured_tok_s)
 
     @property
     def is_slow(self) -> bool:

@@ -156,8 +156,12 @@ def families(rows: Iterable[ModelRow]) -> list[str]:
 
 
 def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow]:
-    """Return similar models that would run here: same family first, then the largest."""
-    able = [row for row in rows if row.id != too_big.id and row.estimate is not None and row.estimate.fits != "no"]
+    """Return similar models that would run here: same family first, then the largest. Embedding models are for those
+    alone.
+    """
+    answers = too_big.kind != "embedding"
+    others = [row for row in rows if row.id != too_big.id and (row.kind != "embedding") == answers]
+    able = [row for row in others if row.estimate is not None and row.estimate.fits != "no"]
 
     def nearness(row: ModelRow) -> tuple[object, ...]:
         related = bool(too_big.family) and row.family == too_big.family

@@ -22,7 +22,7 @@ ARTEFACT_FOLDER = "artefacts"
 FFN_PARTS = ("gate", "up", "down_t")  # in the order of a neuron's row
 
 _MAX_BYTES = 1 << 62
-_FILE_NAME = re.compile(r"(artefacts/)?[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_FILE_NAME = re.compile(r"(artefacts/|1_Pooling/)?[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 BundleCodec = Literal["f32", "f16", "q8_0", "q4_0"]

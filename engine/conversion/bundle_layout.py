@@ -15,6 +15,7 @@ from engine.bundle.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
 from engine.conversion.expert_stack import ExpertStack, RowSource, stacked
 from engine.errors import EngineError, UnsupportedModelError
 from engine.formats.packed_rows import up64
+from engine.loading import embedding_models
 from engine.model.draft_layer import describe_drafts, open_drafts
 from engine.model.families import own_draft_name
 from engine.model.model_files import OpenedModel
@@ -160,8 +161,10 @@ def _warnings(tensors: Sequence[RowSource], asked: BundleCodec) -> tuple[str, ..
     )
 
 
-def tokenizer_files(opened: OpenedModel) -> list[Path]:
-    """Return the source's tokenizer files for the bundle; none if the vocabulary is in the metadata."""
+def side_files(opened: OpenedModel) -> list[Path]:
+    """Return the source's files for the bundle of its tokenizer, none if the vocabulary is in the metadata, and of its
+    use for vectors.
+    """
     if opened.files.kind == "gguf":
         return []
     names: tuple[str, ...] = (
@@ -169,6 +172,7 @@ def tokenizer_files(opened: OpenedModel) -> list[Path]:
         "tokenizer_config.json",
         "chat_template.jinja",
         "special_tokens_map.json",
+        *embedding_models.FILES,
     )
     if opened.files.tokenizer is None:
         names += ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json")

@@ -36,7 +36,7 @@ from engine.bundle.bundle_manifest import (
     SourceEntry,
     TensorEntry,
 )
-from engine.conversion.bundle_layout import DRAFT_FILE, Layout, Part, Region, plan_layout, tokenizer_files
+from engine.conversion.bundle_layout import DRAFT_FILE, Layout, Part, Region, plan_layout, side_files
 from engine.conversion.carried_artefacts import Carried, plan_carried, write_carried
 from engine.conversion.conversion_folder import ArtefactReceipt, ConversionFolder, Receipt, disk_errors, flush_folder
 from engine.conversion.expert_stack import RowSource
@@ -173,7 +173,7 @@ def _check_disk(
 
 def _side_bytes(opened: OpenedModel) -> int:
     """Estimate the bytes of tokenizer, metadata and manifest."""
-    tokenizer = sum(file.stat().st_size for file in tokenizer_files(opened))
+    tokenizer = sum(file.stat().st_size for file in side_files(opened))
     vocabulary = 64 * opened.config.vocab_size if opened.files.tokenizer is None else 0
     return tokenizer + vocabulary + (4 << 20)
 
@@ -351,9 +351,11 @@ def _finish(
     except ValueError as error:
         raise ModelFormatError(f"The model's metadata hold a value that is no number: {error}.") from error
     names = [METADATA]
-    for file in tokenizer_files(opened):
-        copy_durably(file, workshop.folder / file.name)
-        names.append(file.name)
+    for file in side_files(opened):
+        name = file.relative_to(opened.files.path).as_posix()
+        (workshop.folder / name).parent.mkdir(exist_ok=True)
+        copy_durably(file, workshop.folder / name)
+        names.append(name)
     files = {part.file: FileEntry(receipts[part.file].bytes, receipts[part.file].sha256) for part in layout.parts}
     for name in names:
         file = workshop.folder / name

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
+from engine.errors import UnsupportedModelError
 from engine.model.model_files import OpenedModel
 
 Pooling = Literal["mean", "first", "last"]
@@ -15,6 +16,8 @@ ROLES: tuple[Role, ...] = ("", "query", "passage")
 # llama.cpp's numbers, and the keys of sentence-transformers.
 _IN_GGUF: dict[int, Pooling] = {1: "mean", 2: "first", 3: "last"}
 _IN_FOLDER: dict[str, Pooling] = {"lasttoken": "last", "mean_tokens": "mean", "cls_token": "first"}
+# Files of a folder that say it, as sentence-transformers writes them.
+_POOLING, _PROMPTS_FILE = FILES = ("1_Pooling/config.json", "config_sentence_transformers.json")
 _LONGEST_PROMPT = 1000
 _FOR_BGE = "Represent this sentence for searching relevant passages: "
 _FOR_INSTRUCTED = "Instruct: Given a question, retrieve the passages of documents that answer it\nQuery:"
@@ -31,6 +34,15 @@ _PROMPTS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+def check_answers(opened: OpenedModel) -> None:
+    """Raise UnsupportedModelError for an encoder."""
+    if not opened.config.causal:
+        raise UnsupportedModelError(
+            f"{opened.name} turns texts into vectors and cannot answer.",
+            "Choose it under “Search by meaning” in “Manage documents…”, and another model for chats.",
+        )
+
+
 def pooling_of(opened: OpenedModel) -> Pooling | None:
     """Return how the files say that the model is pooled; None: it was not made for vectors.
 
@@ -42,7 +54,7 @@ def pooling_of(opened: OpenedModel) -> Pooling | None:
     if isinstance(stated, int) and stated in _IN_GGUF:
         found: Pooling | None = _IN_GGUF[stated]
     else:
-        values = _beside(opened, "1_Pooling/config.json")
+        values = _beside(opened, _POOLING)
         found = next((one for key, one in _IN_FOLDER.items() if values.get(f"pooling_mode_{key}") is True), None)
         if found is None:
             short = {key.partition("_")[0]: one for key, one in _IN_FOLDER.items()}
@@ -54,7 +66,7 @@ def prompt_of(opened: OpenedModel, role: Role) -> str:
     """Return what stands before a query or a passage: as config_sentence_transformers.json says, else by name."""
     if not role:
         return ""
-    prompts = _beside(opened, "config_sentence_transformers.json").get("prompts")
+    prompts = _beside(opened, _PROMPTS_FILE).get("prompts")
     if isinstance(prompts, dict) and "query" in prompts:
         stated = prompts.get(role, prompts.get("document", "") if role == "passage" else "")
         return stated[:_LONGEST_PROMPT] if isinstance(stated, str) else ""

@@ -146,12 +146,15 @@ class ApiAnswers:
     def _model(self, turn: Turn) -> LoadedModel:
         """Return the loaded model, if it is the one that a request means.
 
-        Raises: ApiError if it is a different one, or none is loaded; _NotLoadedError if a load helps.
+        Raises: ApiError if it is a different one, or none is loaded; _NotLoadedError if a load helps; the errors of
+        opening a model, and UnsupportedModelError for an encoder, before the loaded model makes way.
         """
         window = self._window.session
         if window is not None and turn.target.is_model(window.model):
             return window.model
         if turn.target.load and not turn.has_begun:
+            if self._loads_for is not turn:
+                turn.target.check_answers()
             raise _NotLoadedError
         if window is None:
             raise no_model()

@@ -63,6 +63,7 @@ def interrupted(why: str) -> ApiError:
 _REFUSALS: dict[type[errors.EngineError], tuple[int, str]] = {
     errors.ContextOverflowError: (400, "context_length_exceeded"),
     errors.InvalidRequestError: (400, "invalid_value"),
+    errors.UnsupportedModelError: (400, "unsupported_model"),
     errors.ChatTemplateError: (400, "chat_template_failed"),
     errors.HostMemoryError: (503, "out_of_memory"),
     errors.DeviceMemoryError: (503, "out_of_memory"),

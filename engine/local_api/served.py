@@ -19,7 +19,7 @@ import engine
 from engine.bundle.bundle import write_json
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
-from engine.loading.embedding_models import pooling_of
+from engine.loading.embedding_models import check_answers, pooling_of
 from engine.local_api.failures import ApiError, no_model
 from engine.plain_config import from_plain
 from engine.session.resolve_model import STARTER_NAMES
@@ -52,6 +52,12 @@ class Target:
         if self.path is None:
             return answers_to(model, self.name)
         return _spelled(self.path) == _spelled(model.opened.files.path)
+
+    def check_answers(self) -> None:
+        """Raise UnsupportedModelError for an encoder. Cost: opens the model. Raises: as `open_named`."""
+        from engine.session.resolve_model import open_named
+
+        check_answers(open_named(self.load))
 
 
 class ServedModels:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import DeviceFailedError, InvalidRequestError
+from engine.errors import DeviceFailedError, InvalidRequestError, ModelFormatError
 from engine.job import Job
 from engine.loading.embedding_models import Role, pooling_of, prompt_of
 
@@ -33,7 +33,7 @@ def embed(
     dimensions: keeps so many numbers of each vector, for models that were trained for it; None: all D.
     Cost: a prompt of each text, on a cache of its own; an encoder computes a `batch` of texts at once.
     Raises: InvalidRequestError for a text without tokens, a token outside the vocabulary, or more dimensions than the
-    model has; DeviceFailedError; Cancelled between two layers.
+    model has; ModelFormatError for numbers that are not finite; DeviceFailedError; Cancelled between two layers.
     """
     config = model.opened.config
     if dimensions is not None and not 0 < dimensions <= config.d_model:
@@ -57,7 +57,9 @@ def embed(
         n_done += len(ids)
         for vector in vectors:
             kept = vector[: dimensions or config.d_model]
-            length = float(np.linalg.norm(kept))
+            length = float(np.linalg.norm(kept.astype(np.float64)))
+            if not np.isfinite(length):
+                raise ModelFormatError("The model's vectors hold values that are no numbers; its files may be damaged.")
             yield kept / np.float32(length) if length > 0 else kept
 
 

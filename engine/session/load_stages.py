@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig, KvCodec
-from engine.errors import UnsupportedModelError
 from engine.gpu.residency import GpuResidency, load_residency
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
 from engine.loading.backends import Backend, choose_backend
+from engine.loading.embedding_models import check_answers
 from engine.loading.load_context import LoadContext
 from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_ram
 from engine.loading.opening import choose_context, read_tokenizer
@@ -82,11 +82,8 @@ def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job, for_ve
     found = find_model(model)
     activation, template = engine.activation or found.activation or None, engine.template or found.template or None
     opened = run_cancellable(job.cancelled, lambda: open_model(found.path, activation), "opening")
-    if not opened.config.causal and not for_vectors:
-        raise UnsupportedModelError(
-            f"{opened.name} turns texts into vectors and cannot answer.",
-            "Choose it under “Search by meaning” in “Manage documents…”, and another model for chats.",
-        )
+    if not for_vectors:
+        check_answers(opened)
     steps.begin("tokenizer")
     tokenizer = run_cancellable(job.cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
     return Source(opened, tokenizer, found.name)

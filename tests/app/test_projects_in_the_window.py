@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_library import FakeLibrary, installed
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -342,3 +343,16 @@ def test_chats_of_a_project_are_answered_from_its_documents(arrive: Arrive, tmp_
     person.ask("How high is the deposit?")
     question = person.hearth.memory.branch_of(person.hearth.controller.open_conversation or "") or []
     assert [one.name for one in question[0].attachments] == ["lease.txt"]
+
+
+def test_an_embedding_model_is_no_choice_for_a_project(arrive: Arrive) -> None:
+    library = FakeLibrary()
+    library.models += [installed("Answers"), installed("Vectors", kind="embedding")]
+    person = arrive("in-thread", library=library)
+    person.wait_ready()
+    models = person.hearth.models
+    models.refresh()
+    person.wait(lambda: len([row for row in models.rows if row.installed]) == 3)
+    names = [name for _, name in new_project(person, "Thesis")._choices.models]
+    assert "Answers" in names
+    assert "Vectors" not in names

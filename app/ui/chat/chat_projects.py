@@ -110,6 +110,7 @@ class ChatProjects(QObject):
         self._folders.set_project(folder, None if project == Project() and has_chats else project)
 
     def _choices(self, folder: str) -> ProjectChoices:
+        from app.ui.models.model_list import can_answer
         from app.ui.projects.project_dialog import ANY_MODEL, ProjectChoices
 
         personas = [(one.id, one.name) for one in self._setup.choices.personas.things]
@@ -117,7 +118,7 @@ class ChatProjects(QObject):
         models += [
             ((row.installed.id, "", ""), row.name)
             for row in self._models.rows
-            if row.installed is not None and row.installed.state != "broken"
+            if row.installed is not None and can_answer(row)
         ]
         models += [(("", one.server.id, one.model), f"{one.model}, {one.server.name}") for one in self._book.places]
         away = {("", one.server.id, one.model) for one in self._book.places if not one.server.is_here}

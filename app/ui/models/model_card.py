@@ -243,7 +243,7 @@ class ModelCard(CardFrame):
 
     def rate(self) -> tuple[str, str]:
         """Return the rate, and how reliable it is."""
-        return model_labels.speed(self.row.estimate, self.row.measured_tok_s)
+        return self.row.speed
 
     def facts(self) -> list[str]:
         """Return the texts of the plain chips."""
@@ -372,7 +372,7 @@ class ModelCard(CardFrame):
             words = model_labels.place(estimate)
             self.write(painter, words, QRectF(box.left(), below, wide, px(16)), "meta", "ink2")
         rate, span = self.rate()
-        if rate != "–" or estimate is not None:
+        if rate != "–":
             at = QRectF(box.right() - px(RATE_PX), top - px(5), px(RATE_PX), px(20))
             self.write(painter, rate, at, "rate", at_end=True)
             self.write(painter, span, at.translated(0, px(20)).adjusted(0, 0, 0, -px(4)), "meta", at_end=True)

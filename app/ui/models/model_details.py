@@ -51,7 +51,7 @@ class DetailsDialog(Dialog):
         line.setSpacing(theme.px(8))
         if row.verdict:
             line.addWidget(Chip(row.verdict, row.verdict_token))  # type: ignore[arg-type]
-        rate, span = model_labels.speed(estimate, row.measured_tok_s)
+        rate, span = row.speed
         if rate != "–":
             line.addWidget(Label(rate, "rate"))
             line.addWidget(Label(span, "meta"))

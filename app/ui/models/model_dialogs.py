@@ -186,7 +186,7 @@ class FitDialog(Dialog):
         super().__init__(parent, tr("{name} does not fit", name=row.name), sentence, 480)
         rows = []
         for near in nearest:
-            rate, span = model_labels.speed(near.estimate, near.measured_tok_s)
+            rate, span = near.speed
             line = " · ".join(part for part in (gigabytes(near.n_bytes), f"{rate}, {span}" if span else rate) if part)
             button = Button(tr("Show"))
             button.setAccessibleName(tr("Show {name}", name=near.name))

@@ -256,9 +256,8 @@ def about(row: Entry) -> str:
         lines.append(row.installed.reason)
     elif row.estimate is not None:
         lines.append(model_labels.place(row.estimate))
-        rate, why = model_labels.speed(row.estimate, row.measured_tok_s)
-        lines.append(", ".join(part for part in (rate, why) if part))
-    return "\n".join(lines)
+        lines.append(", ".join(part for part in row.speed if part.strip("–")))
+    return "\n".join(filter(None, lines))
 
 
 class ModelView(QListView):

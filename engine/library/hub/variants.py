@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from engine.library.records import HubFile, ModelFormat, Variant
+from engine.loading import embedding_models
 
 PREDICTOR_FOLDER = "predictors"  # where files of a predictor repository go, beside the weights
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
@@ -18,7 +19,7 @@ _SAFETENSORS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 _BESIDE_WEIGHTS = (
     "config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer.model",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-    "chat_template.jinja", "chat_template.json", "1_Pooling/config.json", "config_sentence_transformers.json",
+    "chat_template.jinja", "chat_template.json", *embedding_models.FILES,
 )  # fmt: skip
 _PAPERS = ("LICENSE", "LICENSE.*", "NOTICE", "NOTICE.*", "USE_POLICY.md")
 _NOT_MODELS = re.compile(r"(^|/)(mmproj|imatrix|mtp-|dflash-)|[-._]imatrix|gpuidx", re.IGNORECASE)

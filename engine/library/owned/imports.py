@@ -20,6 +20,7 @@ from engine.files import spelled
 from engine.library.owned.library_file import flush_folder
 from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
+from engine.loading import embedding_models
 from engine.loading.opening import read_tokenizer
 from engine.model.model_files import OpenedModel, open_model
 from engine.sparsity.artifact_files import NO_ROOM
@@ -34,7 +35,7 @@ _FLUSHED_PIECES = (
 _BESIDE = (
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
     "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "LICENSE", "LICENSE.md", "LICENSE.txt",
-    "LICENSE.pdf", "NOTICE", "NOTICE.md", "USE_POLICY.md", "README.md",
+    "LICENSE.pdf", "NOTICE", "NOTICE.md", "USE_POLICY.md", "README.md", *embedding_models.FILES,
 )  # fmt: skip
 
 

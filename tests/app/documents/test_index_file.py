@@ -163,3 +163,15 @@ def test_vectors_are_kept_and_searched(index: IndexFile) -> None:
     assert [key for key, _, _ in near] == [missing[1][0], missing[2][0]]
     index.remove(["/d/a.txt"])
     assert [key for key, _, _ in index.near(np.array([0, 1, 0, 0], np.float32), "m", files, 9)] == [missing[2][0]]
+
+
+def test_vectors_of_a_few_passages_are_not_searched(index: IndexFile) -> None:
+    put(index, "/d/a.txt", *map(str, range(10)))
+    files = [one.id for one in index.files().values()]
+    question, data = np.array([1, 0], np.float32), np.array([1, 0], np.float16).tobytes()
+    missing = [key for key, _ in index.without_vector("m", 10)]
+    for n_read, n_found in ((8, 0), (9, 9), (10, 10)):
+        index.put_vectors("m", [(key, data) for key in missing[:n_read]])
+        assert len(index.near(question, "m", files, 99)) == n_found
+    index.put_vectors("other", [(key, data) for key in missing[:5]])  # another model is chosen, which has read half
+    assert index.near(question, "other", files, 99) == index.near(question, "m", files, 99) == []

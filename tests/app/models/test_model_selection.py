@@ -115,7 +115,8 @@ def test_size_family_and_words(rows: list[ModelRow]) -> None:
 
 def test_what_would_fit_looks_in_the_family_first_then_at_the_largest() -> None:
     rows_ = [*catalogue_rows(), (entry("ReluLLaMA 7B", maker="SparseLLM", kind="base"), estimate("gpu", 40))]
-    rows = rows_of(rows_, [PIP], [], None)
+    vectors = (entry("ReluLLaMA Embedding", maker="SparseLLM", kind="embedding"), estimate("cpu", 90))
+    rows = rows_of([vectors, *rows_], [PIP], [], None)
     big = next(row for row in rows if row.id == "relullama-70b")
     found = what_would_fit(rows, big)
     assert ids(found)[:3] == ["relullama-7b", "turbosparse-mixtral-47b", "prosparse-13b"]

@@ -205,9 +205,11 @@ def test_a_smaller_model_of_the_same_vocabulary_can_guess(room: Callable[..., Ro
     model = installed("Large", n_bytes=800, vocabulary="a")
     others = [("tiny", 9, "a", "ready"), ("small", 100, "a", "ready"), ("too large", 101, "a", "ready"),
               ("other", 9, "b", "ready"), ("broken", 9, "a", "broken"), ("unknown", 9, "", "ready")]  # fmt: skip
-    here.controller.known.installed = [model] + [
-        installed(name, n_bytes=n, vocabulary=vocabulary, state=state) for name, n, vocabulary, state in others
-    ]
+    here.controller.known.installed = (
+        [model]
+        + [installed(name, n_bytes=n, vocabulary=vocabulary, state=state) for name, n, vocabulary, state in others]
+        + [installed("vectors", n_bytes=100, vocabulary="a", kind="embedding")]
+    )
     assert [one.name for one in here.controller.known.drafts_of(model)] == ["small", "tiny"]
     here.controller.set_draft("starter-chat", "off")
     assert here.chat.did == ["draft off"], "it is not loaded again"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples.tiny_encoder import KINDS, SHAPE, WORDS, make_tiny_encoder
 
 from engine.config import EngineConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
@@ -22,36 +23,7 @@ from engine.session.embeddings import batch, embed, most_tokens, tokens_of
 from engine.session.loaded_model import LoadedModel
 from native_kernels.reference import ReferenceOperators
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "sat", "##s", "on", "a", "mat", ".", "ß",
-         "sse", "cafe", "##ing"]  # fmt: skip
 TEXTS = ["The cats sat on a mat.", "A dog", "Café xyz [SEP] sat", "the " * 100]
-SHAPE = {"vocab_size": 20, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "max_position_embeddings": 64}  # fmt: skip
-KINDS: dict[str, dict[str, Any]] = {
-    "Bert": {}, "XLMRoberta": {"type_vocab_size": 1, "pad_token_id": 1}, "NomicBert": {},
-}  # fmt: skip
-
-
-def made(kind: str, folder: Path) -> Any:
-    """Save a random model with a vocabulary of words, and return transformers' model."""
-    import tokenizers
-    import torch
-    import transformers
-
-    config = getattr(transformers, f"{kind}Config")(**SHAPE, **KINDS[kind])
-    torch.manual_seed(3)
-    model = getattr(transformers, f"{kind}Model")(config).eval()
-    for values in model.parameters():
-        values.data = 0.2 * torch.randn_like(values) + (0.5 if values.ndim == 1 else 0.0)
-    model.save_pretrained(folder)
-    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece({word: i for i, word in enumerate(WORDS)}))
-    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    backend.decoder = tokenizers.decoders.WordPiece()
-    backend.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    backend.add_special_tokens(WORDS[:5])
-    backend.save(str(folder / "tokenizer.json"))
-    return model
 
 
 def wanted_states(model: Any, texts: list[np.ndarray]) -> list[np.ndarray]:
@@ -69,7 +41,7 @@ def wanted_states(model: Any, texts: list[np.ndarray]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_states_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
-    model, opened = made(kind, tmp_path), open_model(tmp_path)
+    model, opened = make_tiny_encoder(tmp_path, kind), open_model(tmp_path)
     ops, rng = ReferenceOperators(), np.random.default_rng(1)
     weights = load_weights(opened)
     encoder = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, ops), ops)
@@ -81,7 +53,7 @@ def test_hidden_states_are_those_of_transformers(kind: str, tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, LoadedModel]:
     folder = tmp_path_factory.mktemp("bert")
-    return made("Bert", folder), loaded(folder)
+    return make_tiny_encoder(folder), loaded(folder)
 
 
 def loaded(path: Path) -> LoadedModel:
@@ -116,12 +88,12 @@ def test_an_encoder_neither_answers_nor_runs_on_a_gpu(bert: tuple[Any, LoadedMod
     assert ours.tokenizer.decode([6, 9, 8]) == "cats sat"
 
 
-def as_gguf(folder: Path, path: Path, pooling: int | None) -> Path:
-    """Write the BERT in a folder as llama.cpp's converter does."""
+def as_gguf(folder: Path, path: Path, pooling: int | None, arch: str = "bert") -> Path:
+    """Write the encoder in a folder as llama.cpp's converter does."""
     import gguf
     from safetensors.numpy import load_file
 
-    writer = gguf.GGUFWriter(path, "bert")
+    writer = gguf.GGUFWriter(path, arch)
     for add, value in (
         (writer.add_block_count, SHAPE["num_hidden_layers"]), (writer.add_context_length, 64),
         (writer.add_embedding_length, 48), (writer.add_feed_forward_length, 80), (writer.add_head_count, 4),
@@ -137,7 +109,7 @@ def as_gguf(folder: Path, path: Path, pooling: int | None) -> Path:
     writer.add_uint32("tokenizer.ggml.cls_token_id", 2)
     if pooling is not None:
         writer.add_pooling_type(gguf.PoolingType(pooling))
-    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, 3)
+    table = gguf.get_tensor_name_map({"bert": gguf.MODEL_ARCH.BERT, "nomic-bert": gguf.MODEL_ARCH.NOMIC_BERT}[arch], 3)
     for name, values in load_file(folder / "model.safetensors").items():
         if not name.startswith("pooler."):
             writer.add_tensor(table.get_name(name, try_suffixes=(".weight", ".bias")), values)
@@ -161,6 +133,13 @@ def test_a_gguf_file_is_the_same_model(
     for found, one in zip(embed(gguf, TEXTS[:3]), states, strict=True):
         wanted = one[0] if means == "first" else one.mean(axis=0)
         np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), rtol=0, atol=1e-3)
+
+
+def test_a_gguf_file_of_nomic_bert_is_the_same_model(tmp_path: Path) -> None:
+    make_tiny_encoder(tmp_path, "NomicBert")
+    gguf = loaded(as_gguf(tmp_path, tmp_path / "m.gguf", 1, "nomic-bert"))
+    ours = loaded(tmp_path)
+    np.testing.assert_allclose(list(embed(gguf, TEXTS)), list(embed(ours, TEXTS)), rtol=0, atol=1e-5)
 
 
 def test_what_stands_before_a_text_follows_from_the_name(bert: tuple[Any, LoadedModel]) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
+from samples.tiny_encoder import make_tiny_encoder
 from samples.tiny_model import make_tiny_model
 from support.serving import KEY, PATIENCE_S, QUESTION, Serving, is_end
 
@@ -322,3 +324,30 @@ def test_a_model_outside_the_library_can_be_loaded_again_by_its_name(
         client.completions.create(model="one", **SHORT)
         assert client.completions.create(model="elsewhere", **SHORT).model == "elsewhere"
     assert owner.loads == [str(path), "local/one", str(path)]
+
+
+def test_an_encoder_gives_vectors_and_is_not_loaded_for_an_answer(
+    serving: Serving, owner: Owner, library: Library, tmp_path: Path
+) -> None:
+    make_tiny_encoder(tmp_path / "words")
+    library.add(tmp_path / "words", name="Words")
+    with serve(serving) as client:
+        client.completions.create(model="One", **SHORT)
+        for ask in (
+            lambda: client.completions.create(model="Words", **SHORT),
+            lambda: client.chat.completions.create(model="Words", messages=[{"role": "user", "content": "the cat"}]),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                ask()
+            assert caught.value.code == "unsupported_model"
+        texts = ["The cat sat.", "a dog"]
+        found = np.array([one.embedding for one in client.embeddings.create(model="words", input=texts).data])
+        short = np.array([one.embedding for one in client.embeddings.create(
+            model="words", input=[[2, 5, 6, 8, 13, 3], [2, 11, 7, 3]], dimensions=8, encoding_format="float").data
+        ])  # fmt: skip
+        assert np.allclose(short, found[:, :8] / np.linalg.norm(found[:, :8], axis=1, keepdims=True), atol=1e-6)
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.embeddings.create(model="words", input="the " * 100)
+        assert caught.value.code == "context_length_exceeded"
+        assert loaded(serving) == "One"
+    assert owner.loads == ["local/one"]

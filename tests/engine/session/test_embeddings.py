@@ -11,9 +11,11 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
-from engine.errors import Cancelled, InvalidRequestError
+from engine.conversion.convert import convert
+from engine.errors import Cancelled, InvalidRequestError, ModelFormatError
 from engine.job import Job
-from engine.loading.embedding_models import pooling_of
+from engine.library.owned.installed import Library
+from engine.loading.embedding_models import pooling_of, prompt_of
 from engine.model.weights import open_model
 from engine.session.embeddings import embed, n_tokens, tokens_of
 from engine.session.loaded_model import LoadedModel
@@ -150,3 +152,23 @@ def test_a_damaged_pooling_file_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "m" / "1_Pooling").mkdir()
     (tmp_path / "m" / "1_Pooling" / "config.json").write_text(text)
     assert pooling_of(open_model(tmp_path / "m")) is None
+
+
+@pytest.mark.parametrize("copied", ["bundle", "library"])
+def test_a_copy_is_pooled_in_the_same_way(tmp_path: Path, copied: str) -> None:
+    loaded(tmp_path / "m", "lasttoken")
+    prompts = {"query": "q: ", "document": "d: "}
+    (tmp_path / "m" / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    if copied == "bundle":
+        copy = open_model(convert(tmp_path / "m", tmp_path / "b", "f16").bundle)
+    else:
+        copy = open_model(Path(Library(tmp_path / "models").add(tmp_path / "m", copy=True).path))
+    assert copy.files.path != tmp_path / "m"
+    assert (pooling_of(copy), prompt_of(copy, "query"), prompt_of(copy, "passage")) == ("last", "q: ", "d: ")
+
+
+def test_vectors_that_are_no_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(tmp_path / "m")
+    monkeypatch.setattr(type(model.transformer("dense")), "last_norm", lambda self, x: x * np.float32(np.nan))
+    with pytest.raises(ModelFormatError):
+        next(embed(model, TEXTS))

@@ -26,7 +26,7 @@ from app.ui.documents.documents_dialog import MeaningLine
 from app.ui.keyboard.commands import Commands
 from app.ui.look import theme
 from app.ui.models.chat_models import ChatModels
-from app.ui.models.model_card import main_actions
+from app.ui.models.model_card import ModelCard, main_actions
 from app.ui.models.model_list import about, can_answer, figure, name_of, spoken
 from app.ui.models.model_menu import ModelMenu
 from app.ui.sidebar.sidebar import Sidebar
@@ -194,7 +194,10 @@ def test_an_embedding_model_is_not_offered_for_chats(qtbot: QtBot) -> None:
     vectors = row_of(installed("Multilingual E5 Small", kind="embedding"), estimates={"m": estimate("cpu", 900.0)})
     assert not can_answer(vectors)
     assert main_actions(vectors) == ()
-    assert vectors.rate is None
+    assert (vectors.rate, vectors.speed) == (None, ("–", ""))
+    card = ModelCard(vectors)
+    qtbot.addWidget(card)
+    assert "tok/s" not in about(vectors) + card.words()
     line = MeaningLine()
     qtbot.addWidget(line)
     line.show_model("", None, has_failed=False, offered=("Multilingual E5 Small", 488_000_000))
