@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key
+from engine.gpu.prefill.cold_buffers import ColdPiece, Key
+from engine.gpu.prefill.cold_stream import ColdStream
 from engine.gpu.prefill.delta_rows import project_delta
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
 from engine.gpu.prefill.latent_pass import run_latent

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
-from engine.gpu.prefill.cold_stream import ColdRows, Key, Matrices, Neurons, Wanted
+from engine.gpu.prefill.cold_buffers import ColdRows, Key, Matrices, Neurons, Wanted
 from engine.gpu.weights.landing import Numbers
 from engine.gpu.weights.layout import Region
 from engine.model.weights import LayerWeights
