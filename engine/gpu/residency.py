@@ -144,7 +144,7 @@ class GpuResidency(PlacedModel):
     def _open_again(self) -> None:
         """Open the GPU again. Raises: GpuUnusableError."""
         if self._reopen is None:
-            raise GpuUnusableError("it was given back for good")
+            raise GpuUnusableError("it was released for good")
         self._opened = self._reopen()
         self._gpu = self._opened.gpu
 

@@ -158,7 +158,7 @@ class Products:
         assert piece.down_t is not None
         self.piece = piece
         self._ops.multiply_two((piece.gate, piece.up), self._x, self._n, self._hidden, self._tile)
-        self._ops.multiply_turned(piece.down_t, self._h, self._n, self._out, self._tile, adds=True)
+        self._ops.multiply_transposed(piece.down_t, self._h, self._n, self._out, self._tile, adds=True)
 
 
 def both(
