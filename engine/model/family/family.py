@@ -188,7 +188,7 @@ def _n_layers(family: Family, read: Reader) -> int:
 
 def _hf_key(family: Family, read: Reader, name: str) -> str:
     own = family.hf_keys.get(name, name)
-    return name if own not in read.values and name in read.values else own
+    return name if read.values.get(own) is None and read.values.get(name) is not None else own
 
 
 def _max_context(family: Family, read: Reader) -> int:
