@@ -38,7 +38,8 @@ def open_prompts(
         return None
     assert base.backend.kernels is not None, "a GPU is not used without the kernels"
     budget_bytes = placement.origins.vram_budget_bytes
-    room = memory_plan.prefill_bytes(ModelBytes.of(base.opened, base.weights), base.context, budget_bytes)
+    sizes, n = ModelBytes.of(base.opened, base.weights), base.engine.sequences
+    room = memory_plan.prefill_bytes(sizes, n * base.context, budget_bytes, n)  # as gpu_scratch_bytes has planned
     if config.n_experts and not prompts.fit(config, base.weights, base.context, room):
         log.info("Prompts have no memory for experts and run token by token")
         return None

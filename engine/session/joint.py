@@ -37,6 +37,7 @@ class Pace:
     def __init__(self) -> None:
         self._seconds: dict[tuple[int, bool], list[float]] = {}  # by number and way: [] after the first step
         self._n_steps = 0
+        self._fastest_s = 0.0  # of all batches; 0: not yet known
 
     def is_together(self, n: int) -> bool:
         """Return whether the next step of n answers should be a batch."""
@@ -48,10 +49,13 @@ class Pace:
         return is_faster != (self._n_steps % PROBE_EVERY == 0)
 
     def is_ever_faster(self, most: int) -> bool:
-        """Return whether a batch of `most` answers, of which any may be empty, is faster than so many single tokens."""
+        """Return whether a batch of `most` answers, of which any may be empty, is faster than so many single tokens.
+
+        The fastest batch decides: others may have waited for their sequences, which leave the GPU's memory while the
+        prompt of another answer is computed.
+        """
         alone = self._seconds.get((1, False))
-        together = [known[0] for (_, way), known in self._seconds.items() if way and known]
-        return not alone or not together or min(together) <= most * alone[0]
+        return not alone or self._fastest_s <= most * alone[0]
 
     def took(self, n: int, together: bool, seconds: float) -> None:
         """Note the time of a step."""
@@ -61,6 +65,8 @@ class Pace:
         else:
             before = known[0] if known else seconds
             self._seconds[n, together] = [before + _NEW_SHARE * (seconds - before)]
+            if together:
+                self._fastest_s = min(self._fastest_s or seconds, seconds)
 
 
 class JointSteps:

@@ -102,6 +102,8 @@ GGUF_VARIED = {
                "embedding_length_per_layer_input": 8},
 }  # fmt: skip
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
+HF_DELTA["bert"] = HF_DELTA["xlm-roberta"] = {"hidden_act": "gelu"}
+HF_DELTA["nomic_bert"] = {"activation_function": "swiglu"}
 HF_DELTA["lfm2"] = {"layer_types": ["conv", "full_attention", "conv"]}
 HF_DELTA["lfm2_moe"] = {**HF_DELTA["lfm2"], "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                         "num_dense_layers": 1}  # fmt: skip

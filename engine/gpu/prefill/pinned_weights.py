@@ -118,7 +118,8 @@ def ram_check(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
 class PinnedWeights:
     """A model's host weights that the GPU reads by zero-copy. Empty until `begin` starts the thread.
 
-    is_all: whether all requested spans are pinned. Call all methods but `find` in the thread that owns the GPU.
+    is_all: whether all requested spans are pinned. Call all methods but `find` and `pieces` in the thread that owns the
+    GPU.
     """
 
     def __init__(

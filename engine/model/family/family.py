@@ -66,7 +66,8 @@ class Family:
     hf_architectures: tuple[str, ...] = ()  # `architectures` in config.json that select it, whatever model_type is
     architectures: tuple[str, ...] = ()  # general.architecture in GGUF
     gguf: Layout | None = None
-    hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key; either may be there
+    hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key
+    hf_has_both: bool = False  # files have either key
     hf_handles: frozenset[str] = frozenset()  # keys that change the graph and that the family implements
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     by_layer: frozenset[str] = frozenset()  # keys that may be a list with a number for each layer, in either format
@@ -188,7 +189,7 @@ def _n_layers(family: Family, read: Reader) -> int:
 
 def _hf_key(family: Family, read: Reader, name: str) -> str:
     own = family.hf_keys.get(name, name)
-    return name if read.values.get(own) is None and read.values.get(name) is not None else own
+    return name if family.hf_has_both and own not in read.values else own
 
 
 def _max_context(family: Family, read: Reader) -> int:

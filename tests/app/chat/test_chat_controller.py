@@ -495,7 +495,7 @@ def test_sparse_is_asked_of_models_with_predictors_and_said_of_others(
     ask = desk.engine.ask
     desk.engine.ask = lambda r: (asked.append(r), ask(r))[1]  # type: ignore[method-assign,assignment,func-returns-value]
     desk.controller.settings_changed(AppSettings(mode="sparse"))
-    words = [("Fake has no predictors, so its neurons are chosen automatically", None)] if sent is None else []
+    words = [("Fake has no predictors, so its neurons are chosen automatically", "info")] if sent is None else []
     assert desk.toasts == words
     desk.say("hello")
     assert asked[-1].mode == sent

@@ -152,7 +152,7 @@ def test_nothing_is_changed_while_an_answer_is_under_way(make_desk: MakeDesk) ->
     desk.wait(lambda: "word1" in desk.last.text)
     for name in ("delete", "regenerate", "edit"):
         act(desk, name, desk.shown[0], "else")  # type: ignore[arg-type]
-        assert desk.toasts[-1] == (STILL_ANSWERING, None)
+        assert desk.toasts[-1] == (STILL_ANSWERING, "warn")
     assert len(desk.shown) == 4
     desk.controller.stop()
     finish(desk)

@@ -20,7 +20,6 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.library.estimate.shapes import bytes_of, config_of, one_layer_of_each, shape_of
 from engine.library.prepare.prepare_gains import Gains
-from engine.library.prepare.prepare_plan import what_is_missing
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
@@ -147,7 +146,6 @@ def test_what_gguf_metadata_cannot_say(references: Callable[[str], Reference], t
 
 def test_neither_counts_nor_predictors_are_offered(references: Callable[[str], Reference]) -> None:
     opened = open_model(references("nemotron-h").folder)
-    assert "counting" not in what_is_missing(opened)
     missing = Gains(opened).missing
     assert (missing.convert, missing.profile, missing.train) == (True, False, False)
     with pytest.raises(UnsupportedModelError, match="some have no FFN"):

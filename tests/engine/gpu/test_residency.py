@@ -23,7 +23,7 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.executor.adaptation import Adaptation
-from engine.gpu import background_reads, loaded_part, vram_policy
+from engine.gpu import background_reads, loaded_part, prompt_setup, vram_policy
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
@@ -35,6 +35,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
 from engine.placement import memory_plan, setting
+from engine.placement.model_bytes import ModelBytes
 from engine.session import load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.drafting import Drafting
@@ -90,6 +91,29 @@ def test_the_same_answer_as_the_cpu(machine: FakeGpuMachine, tiny: Path) -> None
     assert machine.gpus[0].used_bytes == 0
     assert machine.gpus[0].closed
     assert (model.device, model.vram_bytes) == ("cpu", 0)
+
+
+def test_prompts_get_the_memory_that_the_placement_left_for_them(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: set[tuple[int, ...]] = set()
+
+    def prefill_bytes(model: ModelBytes, *of: int) -> int:
+        planned.add(of)
+        return 24 << 20
+
+    monkeypatch.setattr(memory_plan, "prefill_bytes", prefill_bytes)
+    model = machine.load(tiny, sequences=3)
+    assert model.gpu is not None
+    before, part = set(planned), model.gpu._loaded_part
+    opened: Any = SimpleNamespace(gpu=SimpleNamespace(device=None), info=part._opened.info, cpu_bytes_per_s=1e9)
+    monkeypatch.setattr(prompt_setup, "CudaGpu", SimpleNamespace)
+    monkeypatch.setattr(prompt_setup, "Prompts", lambda *of: None)
+    planned.clear()
+    assert prompt_setup.open_prompts(opened, part._base, part.loaded, None) is not None  # type: ignore[arg-type]
+    assert planned
+    assert planned <= before
+    model.close()
 
 
 def test_row_wise_too(machine: FakeGpuMachine, tmp_path: Path) -> None:

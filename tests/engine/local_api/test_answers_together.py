@@ -208,6 +208,14 @@ def test_a_batch_is_never_faster_if_it_takes_longer_than_so_many_single_tokens()
     assert pace.is_ever_faster(5)
 
 
+def test_a_batch_that_waited_for_the_prompt_of_another_answer_is_not_given_up() -> None:
+    """Between two steps, its sequences have left the GPU's memory for a chunk of the prompt, and come back."""
+    pace = Pace()
+    for n, together, seconds in ((1, False, 2.0), (1, False, 2.0), (2, True, 3.0), (2, True, 3.0), (2, True, 90.0)):
+        pace.took(n, together, seconds)
+    assert pace.is_ever_faster(4)
+
+
 def test_they_begin_in_order_and_no_more_than_allowed(folder: Path) -> None:
     _, _, told = answers(Window(load(folder, 2)), PROMPTS)
     assert [i for i, event in told if isinstance(event, Begun)] == [0, 1, 2, 3, 4]

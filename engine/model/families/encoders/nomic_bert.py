@@ -52,6 +52,7 @@ NOMIC_BERT = Family(
     gguf=Layout(ENCODER_GGUF_NAMES),
     hf_keys={"num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer",
              "intermediate_size": "n_inner", "rms_norm_eps": "layer_norm_eps"},
+    hf_has_both=True,
     gguf_handles=frozenset({"pooling_type"}),
     norm_eps=1e-12,
     rope_theta=1000.0,
