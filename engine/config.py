@@ -107,7 +107,7 @@ class RopeScaling:
         sound = sound and len(self.short_factors) == len(self.long_factors) <= _SIZE_CAPS["head_dim"]
         sound = sound and all(0 < divisor < 1e9 for divisor in (*self.short_factors, *self.long_factors))
         if not sound or not 1 <= self.original_context <= _SIZE_CAPS["max_context"]:
-            raise ModelFormatError(f"The scaling of the model's positions is senseless: {str(self)[:200]}.")
+            raise ModelFormatError(f"The scaling of the model's positions is invalid: {str(self)[:200]}.")
 
 
 @dataclass(frozen=True)
@@ -240,11 +240,11 @@ class ModelConfig:
                 raise ModelFormatError(f"The model's {name} is {value!r}; a positive number is needed.")
         with_threshold = self.activation in ("fatrelu-glu", "clamped-silu-glu")
         if not 0 <= self.activation_threshold < 1e3 or (self.activation_threshold and not with_threshold):
-            raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
+            raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is invalid.")
         growth = self.attention_temperature
         if growth is not None and not (0 < growth.strength < 1e3 and 1 <= growth.length <= _SIZE_CAPS["max_context"]):
             raise ModelFormatError(
-                f"The model's attention temperature of {growth.strength} from position {growth.length} on is senseless."
+                f"The model's attention temperature of {growth.strength} from position {growth.length} on is invalid."
             )
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
             raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
@@ -270,14 +270,12 @@ class ModelConfig:
             raise ModelFormatError(f"{used!r} of the {self.n_experts} experts of a layer cannot be used for a token.")
         shared = self.shared_d_ff
         if not _is_number(shared, whole=True) or not 0 <= shared <= _SIZE_CAPS["d_ff"] or (shared and not used):
-            raise ModelFormatError(
-                f"A shared expert of {shared!r} neurons beside {self.n_experts} others is senseless."
-            )
+            raise ModelFormatError(f"A shared expert of {shared!r} neurons beside {self.n_experts} others is invalid.")
         first, dense = self.n_dense_layers, self.dense_d_ff
         sound = _is_number(first, whole=True) and _is_number(dense, whole=True) and 0 <= first <= self.n_layers
         some = bool(first) or self.experts_every > 1
         if not sound or not some <= dense <= some * self.n_neurons or (some and not used):
-            raise ModelFormatError(f"{first!r} layers of {dense!r} neurons before those with experts are senseless.")
+            raise ModelFormatError(f"{first!r} layers of {dense!r} neurons before those with experts are invalid.")
         if not 0 < self.routing_scale < 1e6:
             raise ModelFormatError(f"The model's routing_scale is {self.routing_scale!r}; a positive number is needed.")
         if used and (self.parallel or self.norms == "post"):
@@ -286,7 +284,7 @@ class ModelConfig:
             raise ModelFormatError("A shared expert apart from the others needs norms around it, in all layers.")
         every = self.experts_every
         if not _is_number(every, whole=True) or not 1 <= every <= self.n_layers or (every > 1 and first):
-            raise ModelFormatError(f"Experts in every layer of {every!r} are senseless in this model.")
+            raise ModelFormatError(f"Experts in every layer of {every!r} are invalid in this model.")
         if self.weighed_inputs and (not used or not self.gated or self.shared_apart or self.biases):
             raise ModelFormatError("Weights on the inputs of experts do not fit the model's experts.")
         of_experts = self.activation == "clamped-silu-glu" or "router" in self.biases
@@ -303,7 +301,7 @@ class ModelConfig:
             )
         if (scaling.kind == "yarn" and self.rope_theta <= 1) or (scaling.kind == "dynamic" and self.rotated <= 2):
             raise ModelFormatError(
-                f"Positions of the kind {scaling.kind} are senseless with the base {self.rope_theta} and "
+                f"Positions of the kind {scaling.kind} are invalid with the base {self.rope_theta} and "
                 f"{self.rotated} rotated values."
             )
 

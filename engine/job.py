@@ -13,6 +13,7 @@ from engine.errors import Cancelled
 CHECK_EVERY_S = 0.05
 
 Progress = Callable[[int, int], None]  # done, total; the function that takes it names the unit
+ShareProgress = Callable[[float], None]  # the share done, from 0 to 1; an exception that it raises ends the work
 Result = TypeVar("Result")
 
 

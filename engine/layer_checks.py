@@ -23,7 +23,7 @@ def check_delta(config: ModelConfig) -> None:
     """Raise ModelFormatError for impossible gated delta nets."""
     spec, layers = config.delta, config.delta_layers
     if (config.recurrence is None) != (not layers) or any(not 0 <= layer < config.n_layers for layer in layers):
-        raise ModelFormatError(f"The model's layers {str(layers)[:60]} that keep a state are senseless.")
+        raise ModelFormatError(f"The model's layers {str(layers)[:60]} that keep a state are invalid.")
     if list(layers) != sorted(set(layers)) or len(layers) == config.n_layers:
         raise ModelFormatError("A model with layers that keep a state has some layers with attention too, each once.")
     _check_parts(config)
@@ -59,7 +59,7 @@ def _check_parts(config: ModelConfig) -> None:
         return
     for layers in (alone, without):
         if list(layers) != sorted(set(layers)) or not all(_is_whole(i) and 0 <= i < config.n_layers for i in layers):
-            raise ModelFormatError(f"The layers {str(layers)[:60]} that have an FFN alone, or none, are senseless.")
+            raise ModelFormatError(f"The layers {str(layers)[:60]} that have an FFN alone, or none, are invalid.")
     if {*alone} & {*without, *config.delta_layers} or len(without) == config.n_layers:
         raise ModelFormatError("Each layer of a model has attention, a state or an FFN, and some layers have an FFN.")
     if config.n_attention_layers < 1:
@@ -95,7 +95,7 @@ def check_groups(config: ModelConfig) -> None:
     if not 0 <= config.router_margin < 2:
         raise ModelFormatError(f"The margin {config.router_margin!r} of the model's router is out of range.")
     if not whole or not 1 <= used <= groups or (groups > 1 and config.n_experts % groups):
-        raise ModelFormatError(f"{used!r} of {groups!r} groups of {config.n_experts} experts are senseless.")
+        raise ModelFormatError(f"{used!r} of {groups!r} groups of {config.n_experts} experts are invalid.")
     each = config.n_experts // groups
     if groups > 1 and (each * used < config.n_experts_used or each < 2):
         raise ModelFormatError(f"{used} groups of {each} experts are too few for {config.n_experts_used} per token.")
@@ -110,7 +110,7 @@ def check_layers(config: ModelConfig) -> None:
     if config.local_head_dim is not None and config.rope_theta_local is None:
         raise ModelFormatError("Layers with a window have heads of their own size, and no rotary base for them.")
     if config.n_heads % heads or size % 2 or (of_windows and (not config.windows or config.positions != "rope")):
-        raise ModelFormatError(f"{config.n_heads} heads with {heads} key-value heads of {size} values are senseless.")
+        raise ModelFormatError(f"{config.n_heads} heads with {heads} key-value heads of {size} values are invalid.")
     if (config.v_norm and config.norm != "rms") or (config.full_v_is_k and not config.v_norm):
         raise ModelFormatError("A model whose values are normed, or are its keys, has no RMS norm for them.")
     shared, kinds = config.n_shared_kv_layers, [config.window(layer) is None for layer in range(config.n_layers)]
@@ -137,14 +137,14 @@ def check_streams(config: ModelConfig) -> None:
     streams, rank, cutoffs, few = config.n_streams, config.laurel_rank, config.gate_cutoffs, config.layer_vocab_size
     plain = config.norm == "rms" and config.norms == "both" and not config.n_experts and config.embedding_dim is None
     if not _is_whole(streams) or not 1 <= streams <= 8 or (streams > 1 and not (plain and config.layer_embedding_dim)):
-        raise ModelFormatError(f"{streams!r} residual streams are senseless in this model.")
+        raise ModelFormatError(f"{streams!r} residual streams are invalid in this model.")
     if not _is_whole(rank) or not 0 <= rank <= 1 << 16 or (rank and not plain):
-        raise ModelFormatError(f"A residual of the rank {rank!r} beside attention is senseless in this model.")
+        raise ModelFormatError(f"A residual of the rank {rank!r} beside attention is invalid in this model.")
     if few is not None and not (_is_whole(few) and 1 <= few <= config.vocab_size):
         raise ModelFormatError(f"{few!r} of {config.vocab_size} tokens cannot have layer embeddings.")
     sound = all(isinstance(one, float) and (one == 0 or 0.01 < one < 10) for one in cutoffs)
     if cutoffs and (len(cutoffs) != config.n_layers or not sound or config.has_zeros or not config.gated):
-        raise ModelFormatError(f"Gates cut off {str(cutoffs)[:60]} deviations above their mean are senseless.")
+        raise ModelFormatError(f"Gates cut off {str(cutoffs)[:60]} deviations above their mean are invalid.")
 
 
 def _is_whole(value: object) -> bool:

@@ -223,7 +223,7 @@ def install(
     except _NothingUnpackedError as stopped:
         venv.unfinished.unlink()
         if torch_index:
-            stopped.failure.act += f" PyTorch was looked for in {torch_index}: --torch-index chooses another index."
+            stopped.failure.act += f" Hearth searched {torch_index} for PyTorch; --torch-index chooses another index."
         raise stopped.failure from None
     venv.write_stamp(
         {

@@ -97,7 +97,7 @@ class ToolRounds(QObject):
         """Return the questions of servers that wait for the user, by the ids of the calls during which they came."""
         return {key[1]: one.question for key, one in self._questions.items() if self._chats.get(key) == chat}
 
-    # -------------------------------------------------------------- beginning
+    # -------------------------------------------------------------- start of a round
 
     def begin(self, chat: str, message: Message) -> Message:
         """Begin the calls of an answer that has just ended. Return it with their states; `changed` follows for each

@@ -274,7 +274,7 @@ class EngineClient(QObject):
         )  # fmt: skip
         self._worker.restart()
 
-    # -------------------------------------------------------------- hearing
+    # -------------------------------------------------------------- events
 
     def _set(self, **values: Any) -> None:
         """Change the status and emit it."""

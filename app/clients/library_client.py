@@ -133,7 +133,7 @@ class LibraryClient(QObject):
         self.begin_close()
         return self._worker.shutdown(timeout_s)
 
-    # -------------------------------------------------------------- hearing
+    # -------------------------------------------------------------- events
 
     @Slot(object)
     def _on_event(self, event: object) -> None:

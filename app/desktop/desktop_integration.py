@@ -78,7 +78,7 @@ class DesktopIntegration(QObject):
         self._engine.failed.connect(self.notices.set_failed)
         self._engine.died.connect(self.notices.set_failed)
         self.notices.wanted.connect(self._show_chat)
-        app = _application()
+        app = theme.application()
         app.applicationStateChanged.connect(self.notices.come_to_front)
         app.commitDataRequest.connect(self._leave_session)
 
@@ -106,7 +106,7 @@ class DesktopIntegration(QObject):
     def close(self) -> None:
         """Let the PC sleep, and remove tray icon and notifications."""
         QApplication.setQuitOnLastWindowClosed(True)
-        app = _application()
+        app = theme.application()
         app.applicationStateChanged.disconnect(self.notices.come_to_front)
         app.commitDataRequest.disconnect(self._leave_session)
         app.removeEventFilter(self)
@@ -136,14 +136,14 @@ class DesktopIntegration(QObject):
 
     def _leave_session(self, *_: object) -> None:
         """The user logs out, but may still cancel it, of which Qt reports nothing. If not, Qt sends Quit."""
-        _application().installEventFilter(self)
+        theme.application().installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - a name of Qt
         if event.type() == QEvent.Type.Quit:  # the window must neither ask nor hide, or it would block the logout
             self._window.end_with_session()
         elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session goes on
             return False
-        _application().removeEventFilter(self)
+        theme.application().removeEventFilter(self)
         return super().eventFilter(watched, event)
 
     # -------------------------------------------------------------- other starts
@@ -246,12 +246,6 @@ class DesktopIntegration(QObject):
     def show_log(self) -> None:
         """Open the folder of the full log, which is for the user only."""
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._places.log)))
-
-
-def _application() -> QApplication:
-    app = QApplication.instance()
-    assert isinstance(app, QApplication)
-    return app
 
 
 def _reason(error: BaseException) -> str:

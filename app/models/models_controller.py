@@ -120,7 +120,7 @@ class ModelsController(QObject):
             self._chat.status_changed.disconnect(self._engine_came)
             self._opening.start()
 
-    # -------------------------------------------------------------- what there is
+    # -------------------------------------------------------------- contents
 
     @Slot()
     def open_page(self) -> None:

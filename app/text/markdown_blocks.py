@@ -71,7 +71,6 @@ _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufdd0-\uf
 _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
 _CONTROL = bytes({*range(0x20), 0x7F} - {*b"\t\n"})
 _SUSPICIOUS = (b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xef\xb7", b"\xef\xbf\xbc", b"\xef\xbf\xbe", b"\xef\xbf\xbf")
-_CLOSING = {"`": re.compile(r" {0,3}(`{3,})[ \t]*$"), "~": re.compile(r" {0,3}(~{3,})[ \t]*$")}
 
 
 def displayable(text: str) -> str:

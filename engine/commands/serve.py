@@ -30,8 +30,8 @@ def serve(arguments: argparse.Namespace) -> int:
             "--unload-after leaves no model that answers.",
             "Give --load-on-demand too, so that a request loads it again.",
         )
-    course = _Course(arguments, *find_key(arguments.key, arguments.key_file))
-    engine = threading.Thread(target=course.run, name="engine", daemon=True)
+    serving = _Serving(arguments, *find_key(arguments.key, arguments.key_file))
+    engine = threading.Thread(target=serving.run, name="engine", daemon=True)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         engine.start()
@@ -39,18 +39,18 @@ def serve(arguments: argparse.Namespace) -> int:
             try:
                 engine.join(_LOOK_S)
             except KeyboardInterrupt:
-                if course.host.is_closed:
+                if serving.host.is_closed:
                     raise
-                course.host.close()
+                serving.host.close()
     finally:
         signal.signal(signal.SIGTERM, before)
-    course.clear()
-    if course.failed is not None:
-        raise course.failed.as_error()
+    serving.clear()
+    if serving.failed is not None:
+        raise serving.failed.as_error()
     return 130
 
 
-class _Course:
+class _Serving:
     """Opens the port, loads the model, and reports on the terminal. failed: why it ended by itself."""
 
     def __init__(self, arguments: argparse.Namespace, key: str, is_new: bool) -> None:

@@ -13,7 +13,6 @@ from native_kernels.codecs.lane_packing import n_groups, pack_rows, unpack_rows
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
-MATRIX_CODECS = ("f16", "q8_0", "q4_0")
 ALIGNMENT = 64
 _LARGEST_F16 = float(np.finfo(np.float16).max)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import MODES, Mode
 from engine.decode.decode_program import why_not as why_no_program
-from engine.errors import Cancelled, DeviceFailedError
+from engine.errors import DeviceFailedError
 from engine.executor.learned_hot import LearnedHot
 from engine.gpu import prompt_setup
 from engine.gpu.background_reads import pin_weights, prefetch_weights
@@ -190,10 +190,6 @@ class PlacedModel:
     def _load(self, placement: Placement, job: Job) -> None:
         base, config, steps = self._base, self._base.opened.config, self._base.steps
 
-        def look() -> None:
-            if job.cancelled():
-                raise Cancelled
-
         mode = self.mode_and_reason(placement)[0]
         if config.n_experts and (reasons := why_no_program(config, base.weights, mode)):
             raise GpuUnusableError(reasons[0].removesuffix("."))
@@ -211,9 +207,9 @@ class PlacedModel:
             loaded.expert_slots.is_adapting = base.engine.adapt
             if self._learned is not None:
                 self._learned.begin(loaded.expert_slots)
-        look()
+        job.stop_if_cancelled()
         steps.begin("programs of the GPU")
-        with interrupted_by(look):
+        with interrupted_by(job.stop_if_cancelled):
             self.transformer(self.mode_and_reason()[0])  # so that the first answer does not wait for it
 
     def mode_and_reason(self, placement: Placement | None = None) -> tuple[Mode, str]:

@@ -30,12 +30,13 @@ log = logging.getLogger(__name__)
 
 
 class GpuResidency(PlacedModel):
-    """A PlacedModel that shares GPU memory and RAM with other programs.
+    """A PlacedModel that shares GPU memory and RAM with other programs."""
 
-    give_way: called before the model releases memory; returns whether something less useful was released instead.
-    """
+    _release_other: Callable[[], bool] = staticmethod(lambda: False)
 
-    give_way: Callable[[], bool] = staticmethod(lambda: False)
+    def release_first(self, other: Callable[[], bool] = lambda: False) -> None:
+        """Call `other` before the model releases memory; it returns whether something less useful was released."""
+        self._release_other = other
 
     @property
     def expert_slots(self) -> ExpertSlots | None:
@@ -72,7 +73,7 @@ class GpuResidency(PlacedModel):
         free = self._free_bytes()
         if not at_once and not self._policy.is_short(free):
             return
-        if self.give_way():
+        if self._release_other():
             free = self._free_bytes()
             if at_once or not self._policy.is_short(free):
                 return
@@ -143,7 +144,7 @@ class GpuResidency(PlacedModel):
     def _open_again(self) -> None:
         """Open the GPU again. Raises: GpuUnusableError."""
         if self._reopen is None:
-            raise GpuUnusableError("it was given back for good")
+            raise GpuUnusableError("it was released for good")
         self._opened = self._reopen()
         self._gpu = self._opened.gpu
 

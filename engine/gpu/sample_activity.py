@@ -71,13 +71,13 @@ def _read_texts(part: LoadedPart, base: LoadContext, mode: Mode, job: Job) -> No
     size, end = cache.capacity if at_once else _DECODED_AT_ONCE, time.monotonic() + _LEARNING_S
     n_bytes, done = base.weights.n_bytes, 0
 
-    def look(share: float) -> None:
+    def progress(share: float) -> None:
         job.stop_if_cancelled()
         job.progress(int(n_bytes * (done + share * len(piece)) / len(tokens)), n_bytes)
 
     while done < len(tokens) and time.monotonic() < end:
         piece = tokens[done : done + min(size, cache.capacity - cache.length)]
-        transformer.prefill(piece, cache, look=look)
+        transformer.prefill(piece, cache, progress=progress)
         done += len(piece)
         if cache.length == cache.capacity:
             cache.truncate(0)

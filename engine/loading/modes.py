@@ -17,6 +17,7 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import first_bytes, first_bytes_read, predictor_bytes
 from engine.executor.sparse import SparseExecutor
+from engine.job import ShareProgress
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import no_predictors, predictor_sizes, read_predictor
@@ -64,10 +65,10 @@ class ModeChooser:
         sample: Sequence[int],
         operators: Operators | None = None,
         kv_codec: KvCodec = "f32",
-        look: Callable[[float], None] = lambda share: None,
+        progress: ShareProgress = lambda share: None,
     ) -> None:
-        """look: called regularly while the sample runs; an exception it raises cancels the run."""
-        self._look = look
+        """progress: called regularly while the sample runs; an exception it raises cancels the run."""
+        self._progress = progress
         self._kv_codec: KvCodec = kv_codec
         self._operators = operators or ReferenceOperators()
         self._opened = opened
@@ -122,7 +123,7 @@ class ModeChooser:
     @cached_property
     def _sparse_cost(self) -> SparseCost:
         return measure_sparse_cost(
-            self._opened, self._weights, self.predictor, self._sample, self._operators, self._kv_codec, self._look
+            self._opened, self._weights, self.predictor, self._sample, self._operators, self._kv_codec, self._progress
         )
 
 
@@ -229,7 +230,7 @@ def measure_sparse_cost(
     tokens: Sequence[int],
     operators: Operators,
     kv_codec: KvCodec,
-    look: Callable[[float], None] = lambda share: None,
+    progress: ShareProgress = lambda share: None,
 ) -> SparseCost:
     """Measure what the predictors read and select over these tokens.
 
@@ -242,7 +243,7 @@ def measure_sparse_cost(
         return SparseCost(least, None, first, 0.0)
     executor = SparseExecutor(opened.config, weights, predictor, operators, predicts_prompts=True)
     cache = KVCache(opened.config, len(tokens), kv_codec)
-    Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache, 0, look)
+    Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache, 0, progress)
     share, shares = executor.counters.active_share, executor.counters.layer_shares
     assert share is not None, "a pass over tokens counts them"
     share /= reached

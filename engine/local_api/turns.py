@@ -93,13 +93,12 @@ class Turn:
 class Line:
     """Thread-safe. changed: called after every change, wake: after a new request."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(self, wake: Callable[[], None], changed: Callable[[], None] = lambda: None) -> None:
+        self._wake, self.changed = wake, changed
         self._waiting: deque[Turn] = deque()
         self._current: list[Turn] = []
         self._lock = threading.Lock()
         self._is_open = False
-        self.changed: Callable[[], None] = lambda: None
         self.answered = 0
 
     def open(self) -> None:

@@ -153,13 +153,14 @@ class Drafter(Protocol):
 
 
 class DraftTransformer(Transformer):
-    """A Drafter on the CPU: a Transformer of one layer, with its program if the decoder is one.
-
-    far_head: computes logits [T, V] of hidden states [T, D] instead of the CPU: the model's head on a GPU.
-    """
+    """A Drafter on the CPU: a Transformer of one layer, with its program if the decoder is one."""
 
     _hidden: F32
-    far_head: Callable[[F32], F32] | None = None
+    _far_head: Callable[[F32], F32] | None = None
+
+    def use_head(self, far_head: Callable[[F32], F32] | None) -> None:
+        """Set what computes logits [T, V] of hidden states [T, D]: the model's head on a GPU; None: the CPU."""
+        self._far_head = far_head
 
     def fill(self, tokens: I64, hidden: F32, cache: KVCache) -> None:
         """As Drafter.fill."""
@@ -168,13 +169,13 @@ class DraftTransformer(Transformer):
     def step(self, token: int, hidden: F32, cache: KVCache) -> tuple[F32, F32]:
         """As Drafter.step."""
         program = self.decoder if self.decoder is not None and self.decoder.accepts(cache) else None
-        if program is not None and self.far_head is None:
+        if program is not None and self._far_head is None:
             return program.step_after(hidden, token, cache)  # type: ignore[attr-defined, no-any-return]
         if program is not None:
             own = program.hidden_after(hidden, token, cache)[None]  # type: ignore[attr-defined]
         else:
             own = self._run_after(np.array([token], np.int64), hidden[None], cache)
-        return (self.far_head or self.logits)(own)[0], own[0]
+        return (self._far_head or self.logits)(own)[0], own[0]
 
     def _run_after(self, tokens: I64, hidden: F32, cache: KVCache) -> F32:
         self._hidden = hidden

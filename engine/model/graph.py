@@ -22,7 +22,6 @@ from functools import lru_cache
 from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
-from engine.errors import UnsupportedModelError
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.specs import DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Temperature, Weighing
 
@@ -348,22 +347,6 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 emitter.laurel(layer, step)
             case _:
                 assert_never(step)
-
-
-class WithoutCpuSteps:
-    """Base of the emitters that lack some of the steps that the CPU has: layers with them are never placed there."""
-
-    def attend_latent(self, layer: int, step: AttendLatent) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has latent attention, which is computed for one sequence.")
-
-    def recur(self, layer: int, step: Recur) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a recurrent state, which is computed for one sequence.")
-
-    def convolve(self, layer: int, step: Convolve) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a short convolution, which is computed for one sequence.")
 
 
 @lru_cache(maxsize=16)

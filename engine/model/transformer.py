@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
+from engine.job import ShareProgress
 from engine.model.activations import activate
 from engine.model.counters import FfnCounters
 from engine.model.graph import (
@@ -150,15 +151,13 @@ class Transformer:
             self.first_chunk_tokens = self.least_chunk_tokens = FROM_DISK_CHUNK_TOKENS
         self._rotary = RotaryPositions(config, weights)
 
-    def forward(
-        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None
-    ) -> F32:
+    def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, progress: ShareProgress = lambda share: None) -> F32:
         """Run the tokens after the cached ones, and append them to the cache.
 
         ahead: tokens known to follow at once, such as a prompt's later chunks. Some models rotate by the length of the
-        whole sequence (engine/model/rope.py); knowing it avoids computing tokens twice. look: called after every layer
-        except the last with the share done; an exception it raises cancels the run and leaves the cache unchanged, or
-        shorter after a run that is longer than the memory of layers with a window.
+        whole sequence (engine/model/rope.py); knowing it avoids computing tokens twice. progress: called after every
+        layer except the last; an exception it raises cancels the run and leaves the cache unchanged, or shorter after a
+        run that is longer than the memory of layers with a window.
         Shapes: tokens [T] -> hidden states after the final norm, [T, D].
         Cost: memory grows with T x d_ff; split long prompts into chunks of some hundred tokens. If the rotation changes
         at some length, the call that crosses it recomputes the whole cache.
@@ -173,36 +172,36 @@ class Transformer:
                 self._run(earlier[start : start + RECOMPUTE_CHUNK_TOKENS], cache, length, lambda share: None)
         if len(tokens) > most:
             runs = (tokens[start : start + most] for start in range(0, len(tokens), most))
-            return np.concatenate([self._run(one, cache, length, look) for one in runs])
-        return self._run(tokens, cache, length, look)
+            return np.concatenate([self._run(one, cache, length, progress) for one in runs])
+        return self._run(tokens, cache, length, progress)
 
     def prefill(
-        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None,
+        self, tokens: I64, cache: KVCache, ahead: int = 0, progress: ShareProgress = lambda share: None,
         remembered: int = 0,
     ) -> F32:  # fmt: skip
         """Run a prompt as `forward` does. Faster overrides may return only the last row.
 
-        remembered: the cache remembers its state after so many of the tokens; 0: not. If `look` raises after them, the
-        cache keeps them.
+        remembered: the cache remembers its state after so many of the tokens; 0: not. If `progress` raises after
+        them, the cache keeps them.
         """
         if not 0 < remembered < len(tokens):
-            return self._prefill_part(tokens, cache, ahead, look)
+            return self._prefill_part(tokens, cache, ahead, progress)
         share = remembered / len(tokens)
         rest = tokens[remembered:]
-        self._prefill_part(tokens[:remembered], cache, ahead + len(rest), lambda done: look(share * done))
+        self._prefill_part(tokens[:remembered], cache, ahead + len(rest), lambda done: progress(share * done))
         cache.remember()
-        look(share)
-        return self._prefill_part(rest, cache, ahead, lambda done: look(share + (1 - share) * done))
+        progress(share)
+        return self._prefill_part(rest, cache, ahead, lambda done: progress(share + (1 - share) * done))
 
-    def _prefill_part(self, tokens: I64, cache: KVCache, ahead: int, look: Callable[[float], None]) -> F32:
+    def _prefill_part(self, tokens: I64, cache: KVCache, ahead: int, progress: ShareProgress) -> F32:
         """Run a part of a prompt as `forward` does. Faster overrides may return only the last row."""
-        return self.forward(tokens, cache, ahead, look)
+        return self.forward(tokens, cache, ahead, progress)
 
     def cache_serves(self, cache: KVCache, length: int) -> bool:
         """Return whether the cache is valid for this sequence length; if not, `forward` recomputes it."""
         return not cache.length or self._rotary.keys_stay_valid(cache.sequence_length, length)
 
-    def _run(self, tokens: I64, cache: KVCache, length: int, look: Callable[[float], None]) -> F32:
+    def _run(self, tokens: I64, cache: KVCache, length: int, progress: ShareProgress) -> F32:
         cache.make_room(len(tokens))
         pieces = cache.pieces(cache.length, len(tokens))
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
@@ -224,7 +223,7 @@ class Transformer:
         try:
             for i in range(self.config.n_layers):
                 if i:
-                    look(i / self.config.n_layers)
+                    progress(i / self.config.n_layers)
                 x = self.layer(i, x, angles, attend, recur, inputs)
         except BaseException:
             cache.drop_run()
@@ -234,10 +233,10 @@ class Transformer:
         cache.note(hidden)
         return hidden
 
-    def encode(self, texts: Sequence[I64], look: Callable[[float], None] = lambda share: None) -> list[F32]:
+    def encode(self, texts: Sequence[I64], progress: ShareProgress = lambda share: None) -> list[F32]:
         """Return the hidden states [T, D] of each text's tokens [T], for an encoder.
 
-        Products are computed for all texts at once, attention for one after another. look: as in `forward`.
+        Products are computed for all texts at once, attention for one after another. progress: as in `forward`.
         Cost: memory grows with all tokens x d_ff. Raises: as `forward`.
         """
         ends = np.cumsum([len(tokens) for tokens in texts])
@@ -255,7 +254,7 @@ class Transformer:
         x = self.embed(np.concatenate(texts), positions)
         for i in range(self.config.n_layers):
             if i:
-                look(i / self.config.n_layers)
+                progress(i / self.config.n_layers)
             x = self.layer(i, x, angles, attend)
         return np.split(self.last_norm(x), ends[:-1])
 

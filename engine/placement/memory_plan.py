@@ -37,8 +37,8 @@ PROCESS_BYTES = 384 << 20
 # Prefill: positions per chunk on the CPU, the maximum on a GPU, and there if experts are streamed, all of them for each
 # chunk; and two buffers for weights that are being uploaded.
 PREFILL_POSITIONS, GPU_PREFILL_POSITIONS, STREAMED_EXPERTS_POSITIONS = 512, 2048, 4096
-LANDING_BYTES = 2 * (32 << 20)
-GPU_LANDING_BYTES = 32 << 20
+UPLOAD_BYTES = 2 * (32 << 20)
+GPU_UPLOAD_BYTES = 32 << 20
 # Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget. Where the whole model is on the
 # GPU and memory is left, more neurons and larger tiles save launches, which limit the rate of prefill.
 _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
@@ -152,7 +152,7 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     of_position = 4 * config.d_model + max(heads, _of_delta(config), _of_latent(config)) + 2 * config.d_ff
     of_position += 3 * config.n_layers * config.layer_embedding_dim
     layer = int((model.attention + model.neurons * model.neuron).max())
-    return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
+    return 4 * positions * of_position + 4 * config.vocab_size + min(UPLOAD_BYTES, 2 * layer)
 
 
 def fixed_ram_bytes(model: ModelBytes, context: int, kv_codec: KvCodec) -> int:
@@ -194,12 +194,12 @@ def gpu_scratch_bytes(
     answering += library_bytes(model.config, gpu, vram_budget)
     if sequences > 1:
         answering += batch_bytes(model, sequences)
-    return max(GPU_LANDING_BYTES, answering) + GRANULARITY_BYTES + _page_tables(model, vram_budget)
+    return max(GPU_UPLOAD_BYTES, answering) + GRANULARITY_BYTES + _page_tables(model, vram_budget)
 
 
 def expert_exchange_bytes(expert_bytes: int) -> int:
     """Return the bytes through which experts are exchanged, on the GPU; twice as much is pinned in RAM."""
-    return min(GPU_LANDING_BYTES, max(1 << 20, EXPERTS_AT_ONCE * expert_bytes))
+    return min(GPU_UPLOAD_BYTES, max(1 << 20, EXPERTS_AT_ONCE * expert_bytes))
 
 
 def _page_tables(model: ModelBytes, vram_budget: int) -> int:
@@ -260,10 +260,10 @@ def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
     of_position += 8 * config.n_streams * (config.d_model + 1) * (config.n_streams > 1) + 6 * config.laurel_rank
     widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
     of_position += (8 * config.n_layers + 8) * config.layer_embedding_dim
-    tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
+    tile = min(2 * GPU_UPLOAD_BYTES, 2 * widest * widest + 256 * widest)
     if wide:
         tile = max(tile, min(WIDE_TILE_BYTES, 4 * neurons * config.d_model), 256 * neurons + 512 * widest)
-    buffer = min(GPU_LANDING_BYTES, config.n_placed_neurons * int(model.neuron.max()) + (1 << 16))
+    buffer = min(GPU_UPLOAD_BYTES, config.n_placed_neurons * int(model.neuron.max()) + (1 << 16))
     full = positions * of_position + 5 * buffer + tile + 4 * config.n_layers * config.d_ff
     if config.n_experts:
         width = max(config.d_ff, config.shared_d_ff)
@@ -272,7 +272,7 @@ def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
         one = 4 * (config.d_model + 8) * (width + 8) + (1 << 10)
         full += positions * of_experts + one
         full += 8 * config.n_layers * (config.n_experts + 1)
-        full += min(WIDE_EXPERT_TILE_BYTES, config.n_experts * one) if wide else 4 * GPU_LANDING_BYTES
+        full += min(WIDE_EXPERT_TILE_BYTES, config.n_experts * one) if wide else 4 * GPU_UPLOAD_BYTES
     return full
 
 

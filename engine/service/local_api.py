@@ -48,8 +48,7 @@ class LocalApi:
         self._emit, self._wake = emit, wake
         self.models = ServedModels(lambda: None if window.session is None else window.session.model)
         self.unload_after_s: float | None = None
-        self._line = Line(wake)
-        self._line.changed = self.changed
+        self._line = Line(wake, self.changed)
         self._answers = ApiAnswers(self._line, window)
         self._lock = threading.Lock()  # one switch at a time
         self._running: RunningServer | None = None

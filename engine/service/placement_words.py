@@ -93,9 +93,9 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
         ram_bytes = alone.ram(problem) - disk_bytes
         notes = [note for note in setting.notes if "placed on the CPU" not in note]
     except EngineError as error:  # the model works without a prediction
-        log.info("Nothing is foretold of %s: %s", model.name, error)
+        log.info("Speed and memory of %s are not predicted: %s", model.name, error)
     except MemoryError:
-        log.info("Nothing is foretold of %s: no memory is left to reckon with", model.name)
+        log.info("Speed and memory of %s are not predicted: RAM is short", model.name)
     why = [f"{model.device_reason.rstrip('.')}.", f"{model.threads_reason[:1].upper()}{model.threads_reason[1:]}."]
     why.append(f"There is room for a context of {model.context} tokens.")
     where = f"No GPU is used: all of the model in RAM, {gib(ram_bytes)}"

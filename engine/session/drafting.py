@@ -123,13 +123,13 @@ class Drafting:
         loaded = self._loaded(name, run_cancellable(job.cancelled, opened, "draft"), job)
         self.draft, self.reason = Draft(loaded, self._model.opened.config.vocab_size), ""
         if loaded.gpu is not None and self._model.on_gpu is not None:
-            self._model.on_gpu.give_way = self._give_way
+            self._model.on_gpu.release_first(self._unload_draft)
         log.info("%s guesses for %s, on the %s", loaded.name, self._model.name, loaded.device)
 
     def close(self) -> None:
         """Unload the draft. Idempotent."""
         if self._model.on_gpu is not None:
-            self._model.on_gpu.give_way = lambda: False
+            self._model.on_gpu.release_first()
         draft, self.draft = self.draft, None
         if draft is not None:
             draft.close()
@@ -138,7 +138,7 @@ class Drafting:
         self.close()
         self.reason, self._is_over = reason, True
 
-    def _give_way(self) -> bool:
+    def _unload_draft(self) -> bool:
         """Unload the draft because GPU memory is short; the next one runs on the CPU."""
         if self.draft is None:
             return False

@@ -5,13 +5,13 @@ Models for this say in their files how they are pooled: engine/loading/embedding
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.errors import DeviceFailedError, InvalidRequestError, ModelFormatError
-from engine.job import Job
+from engine.job import Job, ShareProgress
 from engine.loading.embedding_models import Role, pooling_of, prompt_of
 
 if TYPE_CHECKING:
@@ -122,20 +122,20 @@ def _end_of(model: LoadedModel) -> int | None:
 def _pooled(model: LoadedModel, texts: list[list[int]], job: Job) -> list[F32]:
     """Return the pooled hidden states [D] of each text's tokens. Several texts: of an encoder."""
 
-    def look(share: float) -> None:
+    def progress(share: float) -> None:
         job.stop_if_cancelled()
 
     pooling = pooling_of(model.opened) or "mean"
     if model.opened.config.causal:
-        return [_of_decoder(model, ids, pooling == "mean", look) for ids in texts]
+        return [_of_decoder(model, ids, pooling == "mean", progress) for ids in texts]
     with model.undisturbed():
-        states = model.transformer("dense").encode([np.asarray(ids, np.int64) for ids in texts], look)
+        states = model.transformer("dense").encode([np.asarray(ids, np.int64) for ids in texts], progress)
     if pooling == "mean":
         return [np.asarray(one.mean(axis=0, dtype=np.float64), np.float32) for one in states]
     return [one[0 if pooling == "first" else -1] for one in states]
 
 
-def _of_decoder(model: LoadedModel, ids: list[int], takes_mean: bool, look: Callable[[float], None]) -> F32:
+def _of_decoder(model: LoadedModel, ids: list[int], takes_mean: bool, progress: ShareProgress) -> F32:
     """Return the mean of a text's hidden states [D], or the last one."""
     if model.gpu is not None:
         model.gpu.make_room()
@@ -145,7 +145,7 @@ def _of_decoder(model: LoadedModel, ids: list[int], takes_mean: bool, look: Call
     with model.undisturbed():
         for start in range(0, len(tokens), _CHUNK_TOKENS):
             chunk = tokens[start : start + _CHUNK_TOKENS]
-            hidden = run(chunk, cache, len(tokens) - start - len(chunk), look)
+            hidden = run(chunk, cache, len(tokens) - start - len(chunk), progress)
             states = hidden.astype(np.float64)
             total = total + states.sum(axis=0) if takes_mean else states[-1]
     return np.asarray(total / len(tokens) if takes_mean else total, np.float32)

@@ -177,7 +177,7 @@ def own_sources(model: LoadedModel, transformer: Transformer, cache: KVCache, re
     sources: list[Guesser] = [Lookup()]
     if model.drafts is not None and model.drafter is not None and cache.trail is not None:
         far = transformer.has_far_head and model.drafts.shares_head(model.weights)
-        model.drafter.far_head = transformer.logits if far else None
+        model.drafter.use_head(transformer.logits if far else None)
         sources.append(MtpGuesser(model.drafter, cache.trail, record))
     return sources
 

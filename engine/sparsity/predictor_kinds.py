@@ -83,7 +83,9 @@ class GateCopy:
 
     def __post_init__(self) -> None:
         if self.matrix.codec not in COPY_CODECS:
-            raise ModelFormatError(f"A predictor's copy is in {self.matrix.codec}, which is no codec of copies.")
+            raise ModelFormatError(
+                f"A predictor's copy has the codec {self.matrix.codec}, which is not a codec for copies."
+            )
         _check_bias(self.bias, self.matrix.n_rows)
         _check_threshold(self.threshold)
 

@@ -85,7 +85,7 @@ def copy_codec_name(value: Any, where: str) -> str:
     """Return the codec of a copy. Raises: ModelFormatError for an unknown name."""
     if not isinstance(value, str) or value not in COPY_CODECS:
         raise ModelFormatError(
-            f"The copy of {where} is said to be in {str(value)[:40]!r}, which is no codec of copies."
+            f"The copy of {where} has the codec {str(value)[:40]!r}, which is not a codec for copies."
         )
     return value
 

@@ -245,7 +245,7 @@ def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
         raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is no list of {len(tokens)} types.")
     types = list(types)
     if spaced and USER_DEFINED in types:
-        # The stand-in for spaces in a piece must be a space when a user's text is searched for it.
+        # The substitute for spaces in a piece must be a space when a user's text is searched for it.
         tokens = [
             text.replace(_SPACE, " ") if kind == USER_DEFINED else text
             for text, kind in zip(tokens, types, strict=True)

@@ -156,7 +156,7 @@ def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]
 
 def _stretch(kind: int, value: int) -> tuple[int, int]:
     if kind != _LENGTH:
-        raise _Damage(f"a part that should be a stretch of bytes is of the kind {kind}")
+        raise _Damage(f"a part that should be bytes is of the kind {kind}")
     start, size = value >> 32, value & 0xFFFFFFFF
     return start, start + size
 

@@ -91,22 +91,22 @@ class DeviceProducts:
         """Multiply x [T, D] by the rows of w [N, D] -> [T, N]."""
         if x.shape[0] < FEWEST_POSITIONS:
             return self._base.matmul(x, w)
-        return self._product(x, w, turned=True)
+        return self._product(x, w, transposed=True)
 
     def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
         """Return for every token the sum of all rows of w [F, D] weighted by h [T, F] -> [T, D]."""
         if h.shape[0] < FEWEST_POSITIONS:
             return self._base.matmul_t(h, w)
-        return self._product(h, w, turned=False)
+        return self._product(h, w, transposed=False)
 
-    def _product(self, x: F32, w: PackedMatrix, turned: bool) -> F32:
+    def _product(self, x: F32, w: PackedMatrix, transposed: bool) -> F32:
         import torch
 
         with torch.no_grad(), _exact_products(), _memory_named():
             weights = self._on_device(w)
             weights = weights if weights.dtype == torch.float32 else weights.float()
             given = torch.from_numpy(np.ascontiguousarray(x, np.float32)).to(self._device)
-            out: F32 = (given @ (weights.T if turned else weights)).cpu().numpy()
+            out: F32 = (given @ (weights.T if transposed else weights)).cpu().numpy()
             return out
 
     def _on_device(self, w: PackedMatrix) -> Any:

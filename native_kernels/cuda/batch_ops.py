@@ -18,7 +18,6 @@ from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
 
-MOST_SEQUENCES = 32  # bits of a word
 _THREADS = 128
 _FEW = (8, 16, 32)  # numbers of positions with a product in few_rows.cu
 _FEW_SIDE = 16  # rows of a matrix per block there

@@ -105,7 +105,7 @@ def _seconds(ops: GpuPrefillOps) -> float:
             marks[0].record(ops.stream)
             for _ in range(_EACH):
                 ops.multiply(rows, x, n_tokens, out, tile)
-                ops.multiply_turned(columns, x, n_tokens, out, tile, adds=True)
+                ops.multiply_transposed(columns, x, n_tokens, out, tile, adds=True)
             marks[1].record(ops.stream)
             marks[1].wait()
             took.append(marks[1].seconds_since(marks[0]))
@@ -142,12 +142,12 @@ def _multiplies_alike(ops: GpuPrefillOps, products: LibraryProducts) -> bool:
         x_at, w_at, factors, bias, out = (memory.address + offset for offset in offsets[:-1])
         x, other_bias = RoundedRows(x_at, _STEP, factors), bias + 4 * rows
         first, second = (GpuMatrix(_OUTPUTS, _STEP, "f16", (w_at + 2 * i * rows * _STEP,)) for i in range(2))
-        turned = GpuMatrix(_DEPTH, _STEP, "f16", first.planes)
+        transposed = GpuMatrix(_DEPTH, _STEP, "f16", first.planes)
         tile, one, other = Tile(0, 0), Rows(out, 2 * _STEP), Rows(out + 4 * _STEP, 2 * _STEP)
         ways: list[Callable[[], None]] = [
             lambda: ops.multiply_columns(first, x, _TOKENS, one, tile, bias, True, range(_DEPTH)),
             lambda: ops.multiply_two((first, second), x, _TOKENS, (one, other), tile, (0, other_bias)),
-            lambda: ops.multiply_turned(turned, x, _TOKENS, one, tile, 0, True),
+            lambda: ops.multiply_transposed(transposed, x, _TOKENS, one, tile, 0, True),
         ]
         for way in ways:
             found = []

@@ -272,7 +272,7 @@ class GpuPrefillOps:
             part = Operand(at, some, count, step)
             self._launch_product(Product("rows", x.operand(n_tokens, count), x.factors, part, result, adds))
 
-    def multiply_turned(
+    def multiply_transposed(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         rows: range | None = None,
     ) -> None:  # fmt: skip

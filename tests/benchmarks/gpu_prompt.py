@@ -332,7 +332,7 @@ def own_ways(
     yield {
         "rows": lambda: ops.multiply(whole, x, n_tokens, out, tile),
         "two": lambda: ops.multiply_two((halves[0], halves[1]), x, n_tokens, outs, tile),
-        "columns": lambda: ops.multiply_turned(columns, x, n_tokens, out, tile, adds=True),
+        "columns": lambda: ops.multiply_transposed(columns, x, n_tokens, out, tile, adds=True),
     }
     for part in memory:
         part.free()

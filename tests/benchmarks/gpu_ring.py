@@ -22,8 +22,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from engine.gpu.prefill import cold_stream  # noqa: E402 - found by the line above
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Neurons  # noqa: E402
+from engine.gpu.prefill import cold_buffers  # noqa: E402 - found by the line above
+from engine.gpu.prefill.cold_buffers import ColdPiece, Neurons  # noqa: E402
+from engine.gpu.prefill.cold_stream import ColdStream  # noqa: E402
 from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans  # noqa: E402
 from engine.machine.hardware import default_threads, probe  # noqa: E402
 from engine.model.prefetch import Prefetch  # noqa: E402
@@ -87,7 +88,7 @@ def main() -> int:
     for size in flags.buffers:
         for number in flags.number:
             for name, made_by in (("past caches", Gathering), ("plain", PlainGathering)):
-                cold_stream.Gathering = made_by  # type: ignore[attr-defined]
+                cold_buffers.Gathering = made_by  # type: ignore[attr-defined]
                 ring = UploadRing(device, compute, copies, size << 20, number)
                 stream = ColdStream(ring, pool)
                 rates = [stream.measure([(FFN, Neurons(w, ids))], n) for _ in range(ROUNDS)]
@@ -157,7 +158,7 @@ class Products:
         assert piece.down_t is not None
         self.piece = piece
         self._ops.multiply_two((piece.gate, piece.up), self._x, self._n, self._hidden, self._tile)
-        self._ops.multiply_turned(piece.down_t, self._h, self._n, self._out, self._tile, adds=True)
+        self._ops.multiply_transposed(piece.down_t, self._h, self._n, self._out, self._tile, adds=True)
 
 
 def both(

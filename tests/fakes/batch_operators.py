@@ -17,8 +17,8 @@ from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles, Rows
 
 _IN_ORDER = (
-    "multiply", "multiply_each", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "scale",
-    "score", "choose",
+    "multiply", "multiply_each", "multiply_two", "multiply_columns", "multiply_transposed", "round", "activate",
+    "scale", "score", "choose",
     "predict_streams", "correct_streams", "add_beside", "scale_alike", "cut_off",
 )  # fmt: skip
 

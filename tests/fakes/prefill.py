@@ -190,7 +190,7 @@ class NumpyPrefillOps(GpuPrefillOps):
     ) -> None:  # fmt: skip
         self._product(values_of(w)[:, _slice(columns)], x, n_tokens, out, bias, adds)
 
-    def multiply_turned(  # type: ignore[override]
+    def multiply_transposed(  # type: ignore[override]
         self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False,
         rows: range | None = None,
     ) -> None:  # fmt: skip

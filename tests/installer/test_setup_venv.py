@@ -191,7 +191,7 @@ def test_a_torch_index_without_torch_is_named(project: Any) -> None:
     project.pip(says="ERROR: No matching distribution found for torch==2.13.0", code=1)
     with pytest.raises(SetupError, match=r"has no torch==2\.13\.0") as caught:
         install(project, torch_index="file:///builds")
-    assert "looked for in file:///builds" in caught.value.act
+    assert "file:///builds" in caught.value.act
 
 
 def test_a_disk_too_small_is_told_before_anything_is_fetched(project: Any) -> None:

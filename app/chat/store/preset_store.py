@@ -71,7 +71,7 @@ class PresetStore(ABC, Generic[T]):
     def to_json_values(self, thing: T) -> dict[str, Any]:
         """Return its values, without the id."""
 
-    # -------------------------------------------------------------- what there is
+    # -------------------------------------------------------------- contents
 
     @property
     def things(self) -> list[T]:

@@ -110,7 +110,7 @@ class SearchIndex:
         self._db.execute("CREATE TABLE search_making (making TEXT NOT NULL)")
         self._db.execute("INSERT INTO search_making VALUES (?)", (_MAKING,))
 
-    # -------------------------------------------------------------- asking it
+    # -------------------------------------------------------------- queries
 
     def find(self, needle: str, limit: int, head: str) -> list[tuple[Any, ...]]:
         """Return the columns `head` of conversations with the folded text, newest first, and of each its newest

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
+from app.ui.look import theme
 from app.ui.widgets.focus_ring import FocusRing
 
 # a menu or dialog has closed, or a click has ended
@@ -49,9 +50,7 @@ class TypingFocus(QObject):
         self._timer = QTimer(self, singleShot=True, interval=0)  # after the click that moved the focus was handled
         self._timer.timeout.connect(self._bring_back)
         window.installEventFilter(self)
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        app.focusChanged.connect(self._focus_moved)
+        theme.application().focusChanged.connect(self._focus_moved)
 
     def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
         for part in self._watched:

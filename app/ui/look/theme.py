@@ -203,6 +203,13 @@ class Theme(QObject):
             self.apply(app, self.choice, self.zoom, self.high_contrast)
 
 
+def application() -> QApplication:
+    """Return the QApplication, which must exist."""
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    return app
+
+
 @cache
 def current() -> Theme:
     """Return the theme in use."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QProcess
 from PySide6.QtGui import QGuiApplication, QTextOption
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QWidget
 
 from app.clients.engine_process import app_command, environment_of_programs
 from app.translation import tr
@@ -52,9 +52,7 @@ class SelfTestDialog(Dialog):
         self.process.errorOccurred.connect(self._ended)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        app = QApplication.instance()
-        assert app is not None
-        app.aboutToQuit.connect(self.reject)
+        theme.application().aboutToQuit.connect(self.reject)
         self.process.start(command[0], command[1:])
 
     @classmethod

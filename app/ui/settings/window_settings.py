@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import sentence, short_name, why_there
 from app.engine_text import plain_figures
@@ -120,10 +120,8 @@ class WindowSettings(QObject):
 
 def apply_look(settings: AppSettings) -> None:
     """Apply the look of the settings."""
-    app = QApplication.instance()
-    assert isinstance(app, QApplication)
     zoom = settings.text_px / theme.BODY_PX
-    theme.apply(app, settings.theme, zoom, settings.contrast == "high")  # type: ignore[arg-type]
+    theme.apply(theme.application(), settings.theme, zoom, settings.contrast == "high")  # type: ignore[arg-type]
 
 
 def where_it_runs(info: LoadedModelInfo) -> str:

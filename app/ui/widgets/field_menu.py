@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication
-from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QLabel, QLineEdit, QPlainTextEdit, QTextEdit, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QLabel, QLineEdit, QPlainTextEdit, QTextEdit, QWidget
 from shiboken6 import isValid
 
 from app.shortcuts import shown
 from app.translation import tr
+from app.ui.look import theme
 from app.ui.widgets.floating import Menu
 
 Field = QLineEdit | QTextEdit | QPlainTextEdit
@@ -26,10 +27,8 @@ class FieldMenus(QObject):
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
         self._watched: list[QWidget] = []
-        app.focusChanged.connect(self._focus_moved)
+        theme.application().focusChanged.connect(self._focus_moved)
 
     def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
         for part in self._watched:

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, Qt, SignalInstance
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QWidget
 from shiboken6 import isValid
 
 from app.ui.look import theme
@@ -53,9 +53,7 @@ class FocusRing(QWidget):
         self._watched: list[QObject] = []
         self._clip = QRect()
         window.installEventFilter(self)
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        app.focusChanged.connect(self._focus_moved)
+        theme.application().focusChanged.connect(self._focus_moved)
         theme.current().changed.connect(self.place)
 
     @property

@@ -101,14 +101,14 @@ class Popover(QFrame):
         self.show()
         self.place()  # again: wrapped text has its height only once it is shown
         self.setFocus(Qt.FocusReason.PopupFocusReason)  # so that it receives Esc
-        _application().focusChanged.connect(self._focus_moved)
+        theme.application().focusChanged.connect(self._focus_moved)
 
     def dismiss(self) -> None:
         """Close, and return the focus to where it was."""
         overlay, self._overlay = self._overlay, None
         if overlay is None:
             return
-        _application().focusChanged.disconnect(self._focus_moved)
+        theme.application().focusChanged.disconnect(self._focus_moved)
         self.window().removeEventFilter(self)
         if self._anchor is not None and isValid(self._anchor):
             self._anchor.removeEventFilter(self)
@@ -195,12 +195,6 @@ class Popover(QFrame):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(12))
-
-
-def _application() -> QApplication:
-    app = QApplication.instance()
-    assert isinstance(app, QApplication)
-    return app
 
 
 def is_typed(event: QKeyEvent) -> bool:

@@ -27,7 +27,6 @@ from engine.model.graph import (
     Scale,
     Select,
     Value,
-    WithoutCpuSteps,
     emit,
     graph_of,
 )
@@ -48,7 +47,7 @@ from native_kernels.cuda.gpu import (
 from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows
 
 
-class BatchSteps(WithoutCpuSteps):
+class BatchSteps:
     """Queues the GPU's part of a step.
 
     by_cpu: layers placed on the GPU whose whole FFN the CPU computes.
@@ -444,7 +443,7 @@ class BatchSteps(WithoutCpuSteps):
     def _block(self, i: int, block: GpuBlock, words: int, target: Rows, bias: int) -> None:
         self._hidden(i, block.gate, block.up, block.gate_bias, block.up_bias, block.neuron_in, words)
         memory = self._memory
-        self._ops.multiply_turned(block.down_t, memory.hidden_in, self._n, target, memory.tile, bias, True)
+        self._ops.multiply_transposed(block.down_t, memory.hidden_in, self._n, target, memory.tile, bias, True)
 
     def _hidden(
         self, i: int, gate: GpuMatrix | None, up: GpuMatrix, gate_bias: int, up_bias: int, slots: int, words: int

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_stream import ColdExperts
+from engine.gpu.prefill.cold_buffers import ColdExperts
 from engine.gpu.prefill.prefill_memory import PrefillMemory, expert_matrix_bytes
 from engine.gpu.weights.layers import GpuExpertFfn
 from engine.model.graph import graph_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key
+from engine.gpu.prefill.cold_buffers import ColdPiece, Key
+from engine.gpu.prefill.cold_stream import ColdStream
 from engine.gpu.prefill.delta_rows import project_delta
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
 from engine.gpu.prefill.latent_pass import run_latent
@@ -31,7 +32,6 @@ from engine.model.graph import (
     Scale,
     Select,
     Value,
-    WithoutCpuSteps,
 )
 from engine.model.window_memory import Piece
 from native_kernels.backend import F32, I64, U8
@@ -88,7 +88,7 @@ class Chunk:
     pieces: list[Piece]
 
 
-class LayerPass(WithoutCpuSteps):
+class LayerPass:
     """One chunk through one layer on the GPU, whose weights are resident or streamed."""
 
     def __init__(self, chunk: Chunk, layer: GpuLayer | StreamedLayer) -> None:
@@ -417,7 +417,7 @@ class FfnPass:
             ops.tally(activated, self._n, n, fired, places)
 
     def _down(self, w: Weights, neurons: range, row_wise: bool) -> None:
-        multiply: Any = self._ops.multiply_columns if row_wise else self._ops.multiply_turned
+        multiply: Any = self._ops.multiply_columns if row_wise else self._ops.multiply_transposed
         tile = self._memory.tile
         multiply(w, self._memory.hidden_in, self._n, self._out, tile, self._bias, self._adds, neurons)
         self._bias, self._adds = 0, True

@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.errors import Cancelled
-from engine.gpu.prefill.cold_stream import ColdStream, Experts, Key, Neurons, Rates, Wanted, ZeroCopy
+from engine.gpu.prefill.cold_buffers import Experts, Key, Neurons, Wanted, ZeroCopy
+from engine.gpu.prefill.cold_stream import ColdStream, Rates
 from engine.gpu.prefill.layer_pass import Chunk, LayerPass, PromptCache
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
+from engine.job import ShareProgress
 from engine.model.counters import FfnCounters
 from engine.model.graph import emit
 from engine.model.kv_cache import StateCopy
@@ -33,7 +35,6 @@ from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Rows
 
-Look = Callable[[float], None]
 MOST_FINISH_S = 1.0  # that a cancelled chunk may take to its end, so that layers with a window keep the prompt so far
 _NOTHING: F32 = np.zeros((0, 0), np.float32)
 
@@ -135,16 +136,16 @@ class GpuPrefill:
         self._memory.close()
 
     def run(
-        self, tokens: I64, cache: PromptCache, length: int, look: Look = lambda share: None, last: int | None = None,
-        copy: StateCopy | None = None,
+        self, tokens: I64, cache: PromptCache, length: int, progress: ShareProgress = lambda share: None,
+        last: int | None = None, copy: StateCopy | None = None,
     ) -> F32:  # fmt: skip
         """Run tokens [T] that follow the cache and return their hidden states after the last norm, [T, D].
 
         Keys and values are written after the cache's positions, but cache.length does not change. length: of the whole
-        sequence, as far as known. look: called after each layer with the share done; if it raises, the work ends and
-        all queued work is awaited. last: return only the last rows, [last, D]. copy: of the state at some point.
+        sequence, as far as known. progress: called after each layer; if it raises, the work ends after all queued work.
+        last: return only the last rows, [last, D]. copy: of the state at some point.
 
-        Raises: CudaError, and errors of `look`.
+        Raises: CudaError, and errors of `progress`.
         """
         cache.sequence_length, started = length, time.perf_counter()
         self._missing = self._cold_neurons()
@@ -162,7 +163,7 @@ class GpuPrefill:
 
                 def report(part: float, earlier: float = earlier, share: float = share, began: float = began) -> None:
                     try:
-                        look(earlier + share * part)
+                        progress(earlier + share * part)
                     except Cancelled as stop:
                         rest_s = (time.perf_counter() - began) * (1 - part) / part
                         if not cache.forgets or rest_s > MOST_FINISH_S:
@@ -196,7 +197,8 @@ class GpuPrefill:
         self._embedded = self._cpu.embed(tokens, positions, self._model.inputs is None)
 
     def _run_chunk(
-        self, tokens: I64, following: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int
+        self, tokens: I64, following: I64, cache: PromptCache, start: int, length: int, progress: ShareProgress,
+        unwanted: int,
     ) -> F32:  # fmt: skip
         """Return the residual stream after the last layer, without its first `unwanted` rows.
 
@@ -222,7 +224,7 @@ class GpuPrefill:
         inputs = self._upload_inputs(tokens, x)
         for i in range(n_layers):
             if i:
-                look(i / n_layers)
+                progress(i / n_layers)
             layer = layers[i]
             if layer is None:
                 if on_gpu:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes, piece_bytes
+from engine.gpu.prefill.cold_buffers import experts_bytes, least_bytes, piece_bytes
 from engine.gpu.prefill.layer_inputs import InputRows
 from engine.gpu.prefill.stream_rows import StreamRows
 from engine.model.transformer import Angles

@@ -9,13 +9,14 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
 from engine.gpu.prefill.cold_stream import Rates
 from engine.gpu.prefill.pinned_weights import PinnedWeights
-from engine.gpu.prefill.prefill import GpuPrefill, Look, Sizes, StreamingSpeed, sizes_for, threshold
+from engine.gpu.prefill.prefill import GpuPrefill, Sizes, StreamingSpeed, sizes_for, threshold
 from engine.gpu.prefill.streamed_layers import StreamedLayers, can_stream, matrices_of
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.expert_slots import ExpertSlots
@@ -32,6 +33,9 @@ from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import Stream
+
+if TYPE_CHECKING:
+    from engine.job import ShareProgress
 
 log = logging.getLogger(__name__)
 
@@ -144,14 +148,14 @@ class Prompts:
         return 0 if self._prefill is None else self._prefill.n_kept
 
     def run(
-        self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look,
+        self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, progress: ShareProgress,
         copy: StateCopy | None = None,
     ) -> F32:  # fmt: skip
         """Run as GpuPrefill.run; return the last position alone, [1, D], or as many as the cache's trail keeps."""
         assert self._prefill is not None, "it is open"
         self._cpu.executor = executor
         last = 1 if cache.trail is None else cache.trail.most_positions
-        return self._prefill.run(tokens, cache, length, look, last=last, copy=copy)
+        return self._prefill.run(tokens, cache, length, progress, last=last, copy=copy)
 
     def measure(self) -> Rates | None:
         """Measure how fast cold neurons are gathered and sent; None if there are none.
@@ -221,6 +225,8 @@ class PromptsOfMode:
         """As Prompts.n_kept."""
         return self._prompts.n_kept
 
-    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look, copy: StateCopy | None = None) -> F32:
+    def run(
+        self, tokens: I64, cache: GpuCache, length: int, progress: ShareProgress, copy: StateCopy | None = None
+    ) -> F32:
         """As Prompts.run."""
-        return self._prompts.run(self._executor, tokens, cache, length, look, copy)
+        return self._prompts.run(self._executor, tokens, cache, length, progress, copy)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
-from engine.gpu.prefill.cold_stream import ColdRows, Key, Matrices, Neurons, Wanted
-from engine.gpu.weights.landing import Numbers
+from engine.gpu.prefill.cold_buffers import ColdRows, Key, Matrices, Neurons, Wanted
 from engine.gpu.weights.layout import Region
+from engine.gpu.weights.uploads import Numbers
 from engine.model.weights import LayerWeights
 from native_kernels.backend import F32, U8, PackedMatrix
 from native_kernels.cuda.gpu import GpuKv, GpuNorm, Norm

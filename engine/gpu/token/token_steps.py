@@ -31,7 +31,6 @@ from engine.model.graph import (
     Scale,
     Select,
     Value,
-    WithoutCpuSteps,
     emit,
     graph_of,
 )
@@ -77,7 +76,7 @@ class _Pending:
     beside: int = 0
 
 
-class TokenSteps(WithoutCpuSteps):
+class TokenSteps:
     """Collects the steps of a token in the order of calls; `take` returns them."""
 
     def __init__(

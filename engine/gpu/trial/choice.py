@@ -93,13 +93,13 @@ def open_tried(
     Raises: GpuUnusableError, Cancelled (checked between kernel files); nothing is kept then.
     """
 
-    def look() -> None:
+    def check() -> None:
         if cancelled():
             raise Cancelled
 
-    look()
+    check()
     try:
-        with interrupted_by(look):
+        with interrupted_by(check):
             gpu, context = budget.opened_and_measured(info, open_gpu)
     except CudaUnavailableError as error:
         raise GpuUnusableError(str(error)) from error
@@ -110,8 +110,8 @@ def open_tried(
     except CudaError as error:
         raise GpuUnusableError(f"{info.name} does not work ({error})") from error
     try:
-        look()
-        with interrupted_by(look):
+        check()
+        with interrupted_by(check):
             findings = self_test.tried(gpu, info.uuid or info.name, info.driver or "")
         use = self_test.decide(findings, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else threads)
         if not use.usable:

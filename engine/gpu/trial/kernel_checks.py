@@ -208,12 +208,12 @@ def check_latent(trial: GpuTrial) -> str:
         trial.gpu.multiply_each(v, heads, mixed, out, spec.value_dim)
         cosines, sines = (part(position * turns).astype(np.float32)[None] for part in (np.cos, np.sin))
         of_query, of_key = q.reshape(1, heads, -1), k.reshape(1, 1, -1)
-        turned = [_OPS.rope(x[..., -rotated:], cosines, sines) for x in (of_query, of_key)]
-        kept.append(_half(np.concatenate([_OPS.rms_norm(of_key[..., : spec.rank], weight, 1e-6), turned[1]], axis=-1)))
+        roped = [_OPS.rope(x[..., -rotated:], cosines, sines) for x in (of_query, of_key)]
+        kept.append(_half(np.concatenate([_OPS.rms_norm(of_key[..., : spec.rank], weight, 1e-6), roped[1]], axis=-1)))
         absorbed = np.einsum("hrk,thk->thr", of_keys, of_query[..., : spec.key_dim]).astype(np.float32)
         keys = np.concatenate(kept)
         how = Scoring(scale, None, None, None)
-        seen = _OPS.attention(np.concatenate([absorbed, turned[0]], axis=-1), keys, keys, how)[0, :, : spec.rank]
+        seen = _OPS.attention(np.concatenate([absorbed, roped[0]], axis=-1), keys, keys, how)[0, :, : spec.rank]
         wanted = np.einsum("hvr,hr->hv", of_values, seen).reshape(-1)
         size = np.einsum("hvr,hr->hv", np.abs(of_values), np.abs(seen)).reshape(-1) + 1
         if _differs(trial.take(out, len(wanted)), wanted, size, _SOFT):

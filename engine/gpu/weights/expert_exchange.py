@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.gpu.weights.landing import give_back
 from engine.gpu.weights.layers import GpuExpertFfn
+from engine.gpu.weights.uploads import give_back
 from engine.model.weights import FfnWeights
 from engine.placement.memory_plan import EXPERTS_AT_ONCE, expert_exchange_bytes
 from native_kernels.backend import F32, I32, PackedMatrix

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.gpu.weights.landing import Landing, Numbers, Rows, Upload, give_back
 from engine.gpu.weights.layout import bits_of
+from engine.gpu.weights.uploads import Numbers, Rows, Upload, Uploader, give_back
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
@@ -43,7 +43,7 @@ class GpuHotSide:
             (_up(matrix.row_bytes) for ffn in self._sources for matrix in _matrices(ffn)),
             default=16,
         )  # fmt: skip
-        self._landing = Landing(gpu, pool, max(_HALF_BYTES, widest))
+        self._uploader = Uploader(gpu, pool, max(_HALF_BYTES, widest))
         self._memories: list[Memory] = []
         try:
             self._list = gpu.allocate(4 * max(1, most))
@@ -65,9 +65,9 @@ class GpuHotSide:
             its = (slots >= start) & (slots < start + block.n_slots)
             if its.any():
                 own = now[start : start + block.n_slots]
-                self._landing.run(self._moved(layer, block, slots[its] - start, neurons[its], own))
+                self._uploader.run(self._moved(layer, block, slots[its] - start, neurons[its], own))
             start += block.n_slots
-        self._landing.run([Numbers(bits_of(now, self._sources[layer].up.n_rows), self._bits[layer])])
+        self._uploader.run([Numbers(bits_of(now, self._sources[layer].up.n_rows), self._bits[layer])])
 
     def take_fired(self, layer: int) -> I64:
         """As HotStore.take_fired. Raises: CudaError."""
@@ -94,7 +94,7 @@ class GpuHotSide:
 
     def close(self) -> None:
         """Release the memory of exchanges, but not the blocks. Idempotent."""
-        self._landing.close()
+        self._uploader.close()
         give_back(self._memories)
 
 

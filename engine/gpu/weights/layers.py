@@ -7,12 +7,9 @@ there. A layer on the CPU is computed there entirely.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from engine.model.graph import AttentionSpec
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuShortConv
-
-PredictorKind = Literal["low_rank", "gate_copy", "cascade", "sign", "true_gate"]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Lay out a model on the GPU: addresses, and the uploads to them.
 
-landing.py uploads, loading.py owns the memory. The layout is deterministic, so a first pass at address 0 gives the
+uploads.py uploads, loading.py owns the memory. The layout is deterministic, so a first pass at address 0 gives the
 sizes to allocate, and a second pass gives the addresses.
 """
 
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
-from engine.gpu.weights.landing import Numbers, Rows, Upload
 from engine.gpu.weights.layers import (
     GpuConvolution,
     GpuCopy,
@@ -31,6 +30,7 @@ from engine.gpu.weights.layers import (
     GpuPredictor,
     GpuRowWiseFfn,
 )
+from engine.gpu.weights.uploads import Numbers, Rows, Upload
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
 from engine.placement.gpu_bytes import SCALE_GROUP, aligned

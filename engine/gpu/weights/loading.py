@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from engine.config import KvCodec, ModelConfig
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.hot_slots import GpuHotSide
-from engine.gpu.weights.landing import Landing, Rows, Upload, give_back, half_for
 from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import GpuLayout, Region, experts_of, lay_out_predictors
+from engine.gpu.weights.uploads import Rows, Upload, Uploader, give_back, half_for
 from engine.job import Job
 from engine.load_steps import LoadSteps
 from engine.model.pages import let_go
@@ -64,8 +64,8 @@ class LoadedGpu:
         try:
             region = Region(memory.address)
             model = lay_out_predictors(predictor, weights, self.model, region)
-            with Landing(self.gpu, self.pool, half_for(region.jobs)) as landing:
-                landing.run(region.jobs)
+            with Uploader(self.gpu, self.pool, half_for(region.jobs)) as uploader:
+                uploader.run(region.jobs)
         except BaseException:
             give_back([memory])
             raise
@@ -145,8 +145,8 @@ def load_onto_gpu(
         total = sum(job.n_units * job.unit for job in layout.jobs)
         steps.begin("weights to the GPU")
         steps.moved(total)
-        with Landing(gpu, pool, half_for(layout.jobs)) as landing:
-            landing.run(layout.jobs, lambda done: job.progress(done, total), job.cancelled)
+        with Uploader(gpu, pool, half_for(layout.jobs)) as uploader:
+            uploader.run(layout.jobs, lambda done: job.progress(done, total), job.cancelled)
     except BaseException:
         with contextlib.suppress(CudaError):
             gpu.synchronize()  # an upload may still run

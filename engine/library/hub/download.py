@@ -230,7 +230,7 @@ def _receive(
 
 def _wait_out(error: HubError, failures: int, retry_policy: RetryPolicy, stop: Stop, telling: FetchCallbacks) -> None:
     """Wait until the next attempt. Raises the error if another attempt is pointless."""
-    stop.check()  # the wish to stop ends the connection, too
+    stop.check()  # a stop ends the connection, too
     may_pass = passing(error)
     if may_pass is None or (not may_pass.is_network and failures >= retry_policy.tries):
         raise error

@@ -244,7 +244,7 @@ class Downloads:
                 before.join(0.05)
             model = job.run(lambda resolved: self._settle(entry, stop, resolved))
         except Cancelled:
-            return  # whoever stopped it has said what it is now
+            return  # the caller that stopped it has set its state
         except DiskSpaceError as error:
             self._end(entry, stop, "paused", error)
         except EngineError as error:

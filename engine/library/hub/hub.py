@@ -280,7 +280,7 @@ class Hub:
             )
         elif code == "GatedRepo":
             error = GatedModelError(
-                f"{repo} is given only to those who accepted its terms.",
+                f"{repo} is available only after you accept its terms.",
                 f"Accept the terms on {page}, then enter an access token.",
             )
         elif code in ("RevisionNotFound", "EntryNotFound"):

@@ -28,9 +28,7 @@ from engine.sparsity.powerinfer_predictors import predictor_files
 from engine.sparsity.stats import activation_files
 
 _PIECE_BYTES = 8 << 20
-_FLUSHED_PIECES = (
-    32  # as many are on their way to the disk at most: a wish to stop is heard soon, and memory stays free
-)
+_FLUSHED_PIECES = 32  # as many are on their way to the disk at most: a stop takes effect soon, and memory stays free
 # Besides configuration and weights: files that tokenizers need, and licences that must be passed on.
 _BESIDE = (
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",

@@ -201,7 +201,7 @@ class LibraryFile:
         contents.leftovers = [_leftover(found) for found in _list(values, "leftovers")]
         contents.moving_to = from_plain(str, values.get("moving_to", ""), "moving_to")
         if contents.moving_to and (not os.path.isabs(contents.moving_to) or "\0" in contents.moving_to):
-            raise ModelFormatError(f"Models are said to be moving to {contents.moving_to[:80]!r}.")
+            raise ModelFormatError(f"{contents.moving_to[:80]!r}, where the models move to, is not a full path.")
         return contents
 
     def _write(self, contents: Contents, keep_before: bool = True) -> None:
@@ -363,7 +363,7 @@ def _leftover(found: object) -> Leftover:
 
 def _check_names(folder: str, names: tuple[str, ...]) -> None:
     if not os.path.isabs(folder) or "\0" in folder or not all(is_file_name(name) for name in names):
-        raise ModelFormatError(f"What lies in {folder[:80]!r} is senseless.")
+        raise ModelFormatError(f"What lies in {folder[:80]!r} is invalid.")
 
 
 @contextlib.contextmanager

@@ -100,7 +100,7 @@ class StoredModel:
             if not is_file_name(file.name):
                 raise ModelFormatError(f"{self.id} lists {file.name[:80]!r}, which is no name of a file in its folder.")
             if not 0 <= file.n_bytes < _MAX_BYTES or not _SHA256.fullmatch(file.sha256):
-                raise ModelFormatError(f"The size or the SHA-256 of {file.name[:80]} of {self.id} is senseless.")
+                raise ModelFormatError(f"The size or the SHA-256 of {file.name[:80]} of {self.id} is invalid.")
         if len({name.casefold() for name in names}) < len(names):
             raise ModelFormatError(f"{self.id} lists a file twice.")
         if self.path and self.path not in names:

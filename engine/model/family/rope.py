@@ -153,7 +153,7 @@ def _divisors(rope: Reader, key: str) -> tuple[float, ...]:
 
 def _positive(value: float, rope: Reader, key: str) -> float:
     if not value > 0:
-        raise ModelFormatError(f"{key} in {rope.where} is senseless.")
+        raise ModelFormatError(f"{key} in {rope.where} is invalid.")
     return value
 
 

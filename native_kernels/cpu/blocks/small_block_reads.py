@@ -34,7 +34,6 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 _SIXTEEN = ir.VectorType(I8, 16)
-_BITS = ir.VectorType(ir.IntType(1), 64)
 
 # The levels of mxfp4 (e2m1, doubled) plus 12: products with unsigned bytes need no change of signs, which took a fifth
 # of the time of rows in a core's cache.

@@ -209,4 +209,4 @@ def _form_of_values(codec: str, max_tokens: int) -> Form:
 
 def _check_rows(array: NDArray[Any], n_rows: int, n_cols: int) -> None:
     if array.shape != (n_rows, n_cols) or array.dtype != np.float32 or (n_cols > 1 and array.strides[1] != 4):
-        raise ValueError(f"float32 [{n_rows}, {n_cols}] with numbers side by side was expected, not {array.shape}")
+        raise ValueError(f"float32 [{n_rows}, {n_cols}] with contiguous rows was expected, not {array.shape}")

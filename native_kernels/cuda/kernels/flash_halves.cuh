@@ -119,7 +119,7 @@ __device__ __forceinline__ void mix(float (&sums)[2 * TILES][4], const float (&w
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             u32 b[4];
-            load_matrices_turned(b, place(16 * k + (lane & 15), 2 * j + (lane >> 4)));
+            load_matrices_transposed(b, place(16 * k + (lane & 15), 2 * j + (lane >> 4)));
             multiply_tile(sums[2 * j], halves, b[0], b[1]);
             multiply_tile(sums[2 * j + 1], halves, b[2], b[3]);
         }

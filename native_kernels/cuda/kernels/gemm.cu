@@ -102,7 +102,7 @@ __device__ __forceinline__ void load_fragments(Fragments& f, u32 at, int k, int 
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         if (COLUMNS)
-            load_matrices_turned(f.w[j], at + PIECE_BYTES + wide_place(16 * k + (lane & 15),
+            load_matrices_transposed(f.w[j], at + PIECE_BYTES + wide_place(16 * k + (lane & 15),
                                                                        warp_out / 8 + 2 * j + (lane >> 4)));
         else
             load_matrices(f.w[j], at + PIECE_BYTES + narrow_place(warp_out + 16 * j + (lane & 7) + (lane >> 4) * 8,

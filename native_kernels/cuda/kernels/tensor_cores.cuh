@@ -10,7 +10,7 @@ __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 at) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
-__device__ __forceinline__ void load_matrices_turned(u32 (&r)[4], u32 at) {
+__device__ __forceinline__ void load_matrices_transposed(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }

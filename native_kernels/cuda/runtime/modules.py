@@ -18,7 +18,7 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # overrides the cache folder; used by tests
 
 _FOLDER = Path(__file__).parents[1] / "kernels"
-_LOOKS = threading.local()
+_CHECKS = threading.local()
 
 
 class NoMachineCodeError(Exception):
@@ -26,13 +26,13 @@ class NoMachineCodeError(Exception):
 
 
 @contextlib.contextmanager
-def interrupted_by(look: Callable[[], None]) -> Iterator[None]:
-    """Within this context, call `look` before this thread loads or compiles a file; its exception aborts the load."""
-    before, _LOOKS.look = getattr(_LOOKS, "look", None), look
+def interrupted_by(check: Callable[[], None]) -> Iterator[None]:
+    """Within this context, call `check` before this thread loads or compiles a file; its exception aborts the load."""
+    before, _CHECKS.check = getattr(_CHECKS, "check", None), check
     try:
         yield
     finally:
-        _LOOKS.look = before
+        _CHECKS.check = before
 
 
 def sources() -> tuple[str, ...]:
@@ -52,9 +52,9 @@ def load(device: Device, name: str, defines: Mapping[str, int | str] | None = No
     Cost: 1 ms from the disk, 0.1 to 2 s if compiled.
     Raises: NoMachineCodeError, CudaError, and exceptions of the `interrupted_by` callback.
     """
-    look: Callable[[], None] | None = getattr(_LOOKS, "look", None)
-    if look is not None:
-        look()
+    check: Callable[[], None] | None = getattr(_CHECKS, "check", None)
+    if check is not None:
+        check()
     architecture, as_ptx = architecture_for(device.capability), device.tested_as is not None
     return Module(device, machine_code(name, architecture, defines or {}, as_ptx))
 

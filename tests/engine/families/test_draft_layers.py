@@ -97,7 +97,7 @@ def test_the_hidden_state_is_the_one_that_enters_the_head(draft_reference: Calla
     for one in (eager, program):
         logits, hidden = one.step(int(wanted.tokens[0]), wanted.hidden[0], KVCache(layer.opened.config, 8))
         assert np.abs(one.logits(hidden[None])[0] - logits).max() < CLOSE
-        one.far_head = lambda hidden: np.full((1, 5), hidden[0, 0])
+        one.use_head(lambda hidden: np.full((1, 5), hidden[0, 0]))
         logits, again = one.step(int(wanted.tokens[0]), wanted.hidden[0], KVCache(layer.opened.config, 8))
         np.testing.assert_allclose(again, hidden, atol=1e-5)
         np.testing.assert_array_equal(logits, np.full(5, again[0]))

@@ -36,7 +36,7 @@ HF: dict[str, Any] = {"model_type": "deepseek_v3", "vocab_size": 96, "hidden_siz
     ({"model_type": "deepseek_v2", "norm_topk_prob": True}, "read differently"),
     ({"moe_layer_freq": 2}, "without experts"), ({"mlp_layer_types": ["sparse", "dense", "sparse"]}, "then sparse"),
     ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "a part of qk_rope_head_dim"),
-    ({"attention_bias": True}, "attention_bias"), ({"qk_rope_head_dim": 7}, "odd"), ({"kv_lora_rank": 0}, "senseless"),
+    ({"attention_bias": True}, "attention_bias"), ({"qk_rope_head_dim": 7}, "odd"), ({"kv_lora_rank": 0}, "invalid"),
     ({"v_head_dim": 1 << 20}, "value_dim is"), ({"n_group": 3, "topk_group": 1}, "groups of 8 experts"),
     ({"n_group": 4, "topk_group": 1}, "too few"), ({"q_lora_rank": -1}, "query_rank is -1"),
     ({"model_type": "deepseek_v32"}, "not supported"),
@@ -73,7 +73,7 @@ def test_a_token_takes_one_vector_per_layer(references: Callable[[str], Referenc
 def test_what_gguf_metadata_cannot_say(references: Callable[[str], Reference], tmp_path: Path) -> None:
     source = open_model(write_gguf(references("deepseek-v2").folder, tmp_path / "m.gguf", CASES["deepseek-v2"])).source
     for key, value, words in (
-        ("attention.kv_lora_rank", None, "lacks"), ("attention.key_length_mla", 8, "senseless"),
+        ("attention.kv_lora_rank", None, "lacks"), ("attention.key_length_mla", 8, "invalid"),
         ("rope.dimension_count", None, "lacks"), ("expert_gating_func", 2, "expert_gating_func is 2"),
         ("expert_weights_norm", True, "read differently"), ("attention.indexer.top_k", 64, "does not know"),
             ("attention.temperature_scale", 0.1, "lacks"),

@@ -131,16 +131,16 @@ def test_what_configurations_leave_out_is_what_transformers_takes() -> None:
     ("rope", "words"),
     [
         ({"type": "yarn"}, "lacks 'factor'"),
-        ({"type": "yarn", "factor": 4.0, "beta_fast": 1.0, "beta_slow": 2.0}, "senseless"),
+        ({"type": "yarn", "factor": 4.0, "beta_fast": 1.0, "beta_slow": 2.0}, "invalid"),
         ({"type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": -100.0}, "mscale_all_dim"),
         ({"type": "yarn", "factor": 4.0, "rope_theta": 1.0}, "base 1.0"),
         ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0}, "original_max_position_embeddings"),
         ({"type": "longrope"}, "lacks 'short_factor'"),
         ({"type": "longrope", "short_factor": [1.0], "long_factor": ["x"]}, "short_factor|long_factor"),
         ({"type": "longrope", "short_factor": [1.0] * 3, "long_factor": [1.0] * 3}, "3 .* 4"),
-        ({"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 3}, "senseless"),
-        ({"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [0.0] * 4}, "senseless"),
-        ({"type": "dynamic", "factor": -2.0}, "senseless"),
+        ({"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 3}, "invalid"),
+        ({"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [0.0] * 4}, "invalid"),
+        ({"type": "dynamic", "factor": -2.0}, "invalid"),
     ],
 )
 def test_senseless_scalings(rope: dict[str, Any], words: str) -> None:

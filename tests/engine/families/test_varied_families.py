@@ -126,7 +126,7 @@ def test_experts_need_their_sizes(text: dict[str, Any]) -> None:
         ({"activation_sparsity_pattern": [0.9, 0.0, 0.3, 0.0]}, "activation_sparsity_pattern"),
         ({"hidden_activation": "relu"}, "deviations above their mean"),
         ({"intermediate_size": [80, 80, 80]}, "intermediate_size"),
-        ({"hidden_size_per_layer_input": 0}, "4 residual streams are senseless"),
+        ({"hidden_size_per_layer_input": 0}, "4 residual streams are invalid"),
         ({"num_kv_shared_layers": 3}, "a kind that no other layer has"),
     ],
 )

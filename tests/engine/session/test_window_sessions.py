@@ -222,7 +222,7 @@ def test_a_dropped_run_is_noticed(folder: Path) -> None:
         raise Cancelled
 
     with pytest.raises(Cancelled):
-        transformer.forward(np.array(tokens(400)), cache, look=stop)
+        transformer.forward(np.array(tokens(400)), cache, progress=stop)
     assert cache.length == 0
     wanted = transformer.forward(np.array(tokens(90)), model.new_cache())
     np.testing.assert_allclose(transformer.forward(np.array(tokens(90)), cache), wanted, atol=1e-5)

@@ -282,7 +282,7 @@ def test_rows_as_they_are_stored(gpu: Setting, codec: str, n_tokens: int, n_rows
     gpu.ops.multiply(stored, gpu.rounded(x), n_tokens, out, gpu.tile)
     _check_product(gpu.arrays.get(out.address, np.float32, n_tokens, n_rows), x, _values(w))
     turned, h = Rows(out.address, n_cols), rng.standard_normal((n_tokens, n_rows)).astype(np.float32)
-    gpu.ops.multiply_turned(stored, gpu.rounded(h), n_tokens, turned, gpu.tile)
+    gpu.ops.multiply_transposed(stored, gpu.rounded(h), n_tokens, turned, gpu.tile)
     _check_product(gpu.arrays.get(turned.address, np.float32, n_tokens, n_cols), h, _values(w).T)
 
 
@@ -341,11 +341,11 @@ def test_a_down_that_lies_neuron_by_neuron(
     before = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
     out = Rows(gpu.arrays.put(before), n_cols)
     tile = Tile(gpu.tile.address, 2 * 256 * n_cols)
-    gpu.ops.multiply_turned(gpu.arrays.matrix(w), gpu.rounded(h), n_tokens, out, tile, adds=True)
+    gpu.ops.multiply_transposed(gpu.arrays.matrix(w), gpu.rounded(h), n_tokens, out, tile, adds=True)
     found = gpu.arrays.get(out.address, np.float32, n_tokens, n_cols)
     _check_product(found, h, _values(w).T, before)
     first, some = n_neurons // 2, n_neurons - n_neurons // 2 - 1
-    gpu.ops.multiply_turned(
+    gpu.ops.multiply_transposed(
         gpu.arrays.matrix(w), gpu.rounded(h[:, :some]), n_tokens, out, tile, rows=range(first, first + some)
     )
     if some:

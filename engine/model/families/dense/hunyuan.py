@@ -27,7 +27,7 @@ def rope_of_hunyuan(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
         if alpha:
             size = fields["head_dim"]
             if not 1 <= alpha < 1e6 or size <= 2:
-                raise ModelFormatError(f"alpha is {alpha} in {read.where} with heads of {size}, which is senseless.")
+                raise ModelFormatError(f"alpha is {alpha} in {read.where} with heads of {size}, which is invalid.")
             return {"rope_theta": fields["rope_theta"] * alpha ** (size / (size - 2)), "rope_scaling": None}
     return {}
 

@@ -130,7 +130,7 @@ def _weights(router: str, normed: bool, groups: int, used: int, of_mistral: bool
 def _latent(spec: LatentSpec, rotated: int, fields: dict[str, Any], log_multiplier: float) -> dict[str, Any]:
     """Return the fields of attention. log_multiplier: YaRN's factor for the scale of the scores; 0: none."""
     if min(spec.rank, spec.key_dim, rotated) < 1:
-        raise ModelFormatError(f"Latent attention with {spec} and {rotated} rotated numbers is senseless.")
+        raise ModelFormatError(f"Latent attention with {spec} and {rotated} rotated numbers is invalid.")
     scaling = fields.get("rope_scaling")
     stretch = 1.0 if scaling is None or not log_multiplier else yarn_attention(scaling.factor, log_multiplier)
     return {

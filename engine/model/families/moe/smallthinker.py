@@ -29,14 +29,14 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
         raise UnsupportedModelError("Hearth runs SmallThinker with experts and an early router in every layer.")
     size = read.optional("sliding_window_size", int, 4096)
     windowed = _layout(read, "sliding_window_layout", n_layers, 0)
-    turned = _layout(read, "rope_layout", n_layers, 1)
+    rotated_layers = _layout(read, "rope_layout", n_layers, 1)
     softmax = read.optional("moe_primary_router_apply_softmax", bool, False)
     return {
         **experts_from_hf(read, ("moe_num_primary_experts", "num_experts"), _used_key(read)),
         "d_ff": read.required("moe_ffn_hidden_size", int),
         "router": "softmax" if softmax else "sigmoid",
         "windows": tuple(size * on for on in windowed) if any(windowed) else (),
-        "unrotated": tuple(layer for layer, on in enumerate(turned) if not on),
+        "unrotated": tuple(layer for layer, on in enumerate(rotated_layers) if not on),
     }
 
 

@@ -20,7 +20,7 @@ from support.arrays_on_gpu import GpuArrays, entered_device
 from support.repetitions import some_daily
 
 from engine.errors import Cancelled
-from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
+from engine.gpu.prefill.cold_buffers import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream

@@ -124,7 +124,7 @@ def test_a_stopped_prompt_keeps_the_tokens_so_far(
     cache.remember()
     transformer.forward(np.array(TOKENS[3:4]), cache)
     with pytest.raises(Cancelled):
-        transformer.forward(np.array(TOKENS[4:]), cache, look=stop)
+        transformer.forward(np.array(TOKENS[4:]), cache, progress=stop)
     kept = cache.length
     assert 4 < kept < len(TOKENS)
     found = transformer.logits(transformer.forward(np.array(TOKENS[kept:]), cache))

@@ -12,8 +12,8 @@ from fakes.batch_operators import FakeExpertBatchOps
 from samples.random_blocks import weights as random_weights
 from support.repetitions import some_daily
 
-from engine.gpu.weights.landing import Landing, Numbers
 from engine.gpu.weights.layout import Region, slots_of
+from engine.gpu.weights.uploads import Numbers, Uploader
 from engine.model.graph import graph_of
 from engine.model.router import chosen_of, route
 from engine.model.weights import FfnWeights
@@ -45,8 +45,8 @@ class OnGpu:
 
     def put(self, values: np.ndarray) -> int:
         at = self.room(max(4, values.nbytes))
-        with Landing(self.gpu, self.pool, 1 << 20) as landing:
-            landing.run([Numbers(values, at)])
+        with Uploader(self.gpu, self.pool, 1 << 20) as uploader:
+            uploader.run([Numbers(values, at)])
         return at
 
     def get(self, at: int, *shape: int) -> F32:
@@ -66,8 +66,8 @@ class OnGpu:
         region = Region(self.room(sizes.n_bytes))
         found = region.experts(blocks)
         assert found is not None
-        with Landing(self.gpu, self.pool, 1 << 18) as landing:
-            landing.run(region.jobs)
+        with Uploader(self.gpu, self.pool, 1 << 18) as uploader:
+            uploader.run(region.jobs)
         return found
 
     def choice(self, slots: tuple[int, ...]) -> GpuChoice:
@@ -76,8 +76,8 @@ class OnGpu:
         chosen = GpuChoice(3, words, words + 12, words + 28)
         whole = np.concatenate([np.array(CHOSEN, np.int32).view(np.float32), WEIGHTS,
                                 np.array(slots, np.int32).view(np.float32)])  # fmt: skip
-        with Landing(self.gpu, self.pool, 1 << 18) as landing:
-            landing.run([Numbers(whole, words)])
+        with Uploader(self.gpu, self.pool, 1 << 18) as uploader:
+            uploader.run([Numbers(whole, words)])
         return chosen
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ from engine.assets import starter_model
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
-from engine.gpu.weights.landing import Landing, Numbers, Rows
 from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
+from engine.gpu.weights.uploads import Numbers, Rows, Uploader
 from engine.job import Job
 from engine.loading.modes import read_predictors
 from engine.model.model_files import OpenedModel, open_model
@@ -223,13 +223,13 @@ def test_pages_of_a_mapped_file_are_asked_for_before_its_rows_are_copied(
     assert ask_for(own, 0, 64) == 0
 
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr("engine.gpu.weights.landing.ask_for", lambda source, first, last: asked.append((first, last)))
+    monkeypatch.setattr("engine.gpu.weights.uploads.ask_for", lambda source, first, last: asked.append((first, last)))
     close_by = np.array([7, 2, 4], np.int32)
     scattered = np.array([0, matrix.n_rows - 1], np.int32)
     memory = gpu.allocate(matrix.n_rows * matrix.n_cols * 4)
     to = GpuMatrix(matrix.n_rows, matrix.n_cols, gpu_codec(matrix.codec), planes_at(memory.address, matrix))
-    with Landing(gpu, POOL, 1 << 20) as landing:
-        landing.run([Rows(matrix, to, close_by), Rows(matrix, to, scattered)])
+    with Uploader(gpu, POOL, 1 << 20) as uploader:
+        uploader.run([Rows(matrix, to, close_by), Rows(matrix, to, scattered)])
     memory.free()
     assert asked == [(2, 8)]
 
@@ -313,7 +313,7 @@ def test_memory_that_runs_out_at_any_time_leaves_nothing_there(tmp_path: Path) -
 def test_cancelled_at_any_time_leaves_nothing_there(
     tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.gpu.weights.landing.LANDING_BYTES", 4096)
+    monkeypatch.setattr("engine.gpu.weights.uploads.UPLOAD_BYTES", 4096)
     made = models(tmp_path)["f16"]()
     for n in range(5):
         asked = iter([False] * n + [True])
@@ -335,7 +335,7 @@ def test_an_error_of_the_gpu_leaves_nothing_there(tmp_path: Path, gpu: FakeGpu) 
     assert gpu.used_bytes == 0
 
 
-# ------------------------------------------------------------------ landing and slots
+# ------------------------------------------------------------------ uploader and slots
 
 
 @pytest.mark.parametrize("half", [256, 1000, 1 << 20])
@@ -350,10 +350,10 @@ def test_rows_land_in_pieces_of_any_size(half: int, gpu: FakeGpu) -> None:
     spread = GpuMatrix(9, 32, "f32", (memory.address + 12288,))
     places = np.array([8, 0, 2, 3, 5, 7], np.int32)
     at = memory.address + 16384
-    with Landing(gpu, POOL, half) as landing:
+    with Uploader(gpu, POOL, half) as uploader:
         moved: list[int] = []
         jobs = [Rows(source, full), Numbers(places, at), Rows(source, some, ids), Rows(source, spread, ids, at)]
-        landing.run([*jobs, Numbers(values, memory.address + 20480)], moved.append)
+        uploader.run([*jobs, Numbers(values, memory.address + 20480)], moved.append)
     np.testing.assert_array_equal(rows_of(gpu, full), source.data)
     np.testing.assert_array_equal(rows_of(gpu, some), source.data[ids])
     np.testing.assert_array_equal(rows_of(gpu, spread)[places], source.data[ids])

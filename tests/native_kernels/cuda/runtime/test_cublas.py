@@ -319,7 +319,7 @@ def _products(
     ops.multiply_two(pair, x, n_tokens, two, tile, (bias, bias + 4 * n_out))
     ops.multiply(first, x, n_tokens, at[2], tile, bias, True)
     ops.multiply_columns(first, x, n_tokens, at[3], tile, 0, True, range(8, 8 + columns))
-    ops.multiply_turned(first, hidden, n_tokens, at[4], tile, 0, True)
+    ops.multiply_transposed(first, hidden, n_tokens, at[4], tile, 0, True)
     return [arrays.get(one.address, np.float32, n_tokens, one.step) for one in at]
 
 

@@ -27,7 +27,7 @@ from native_kernels.cuda.runtime.driver import CudaError
 
 U8 = NDArray[np.uint8]
 
-LANDING_BYTES = 32 << 20  # of each half
+UPLOAD_BYTES = 32 << 20  # of each half
 _ROW_MULTIPLE = 16  # alignment of uploaded rows
 _PIECE_MULTIPLE = 256
 _AHEAD = 4  # chunks prefetched before the one being copied
@@ -103,10 +103,10 @@ class _Piece:
         return self.job.ids[self.first : self.last]
 
 
-class Landing:
+class Uploader:
     """Two halves of pinned memory, and GPU memory as large as one. Use it in one thread at a time."""
 
-    def __init__(self, gpu: Gpu, pool: Pool, half_bytes: int = LANDING_BYTES) -> None:
+    def __init__(self, gpu: Gpu, pool: Pool, half_bytes: int = UPLOAD_BYTES) -> None:
         """pool: copies rows during `run`. Raises: CudaOutOfMemoryError."""
         self._gpu, self._pool, self._half = gpu, pool, _up(half_bytes, _PIECE_MULTIPLE)
         self._memories: list[Memory] = []
@@ -167,7 +167,7 @@ class Landing:
                 self._pinned.as_array(np.uint8, piece.n_bytes, at)[:] = values[piece.first : piece.last]
             else:
                 ids = np.ascontiguousarray(piece.row_ids, np.int32)
-                calls.append(gather_call(piece.job.source, ids, self._pinned.address + at, piece.job.unit, "landing"))
+                calls.append(gather_call(piece.job.source, ids, self._pinned.address + at, piece.job.unit, "upload"))
         if calls:
             self._pool.run(Program(calls))
 
@@ -196,7 +196,7 @@ def half_for(jobs: Sequence[Upload]) -> int:
     """Return the bytes of a half that these jobs need."""
     all_of_it = sum(_up(job.n_units * job.unit, _PIECE_MULTIPLE) for job in jobs)
     widest = max((job.unit for job in jobs), default=0)
-    return max(widest, min(LANDING_BYTES, all_of_it), _PIECE_MULTIPLE)
+    return max(widest, min(UPLOAD_BYTES, all_of_it), _PIECE_MULTIPLE)
 
 
 def _chunks(jobs: Sequence[Upload], half: int) -> Iterator[list[_Piece]]:
@@ -239,4 +239,4 @@ def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-__all__ = ["LANDING_BYTES", "Landing", "Numbers", "Rows", "Upload", "give_back", "half_for"]
+__all__ = ["UPLOAD_BYTES", "Numbers", "Rows", "Upload", "Uploader", "give_back", "half_for"]
