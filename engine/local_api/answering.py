@@ -146,8 +146,8 @@ class ApiAnswers:
     def _model(self, turn: Turn) -> LoadedModel:
         """Return the loaded model, if it is the one that a request means.
 
-        Raises: ApiError if it is a different one, or none is loaded; _NotLoadedError if a load helps; the errors of
-        opening a model, and UnsupportedModelError for an encoder, before the loaded model makes way.
+        Raises: ApiError if it is a different one, or none is loaded; _NotLoadedError if a load helps;
+        UnsupportedModelError for an encoder, before the loaded model makes way.
         """
         window = self._window.session
         if window is not None and turn.target.is_model(window.model):

@@ -54,10 +54,14 @@ class Target:
         return _spelled(self.path) == _spelled(model.opened.files.path)
 
     def check_answers(self) -> None:
-        """Raise UnsupportedModelError for an encoder. Cost: opens the model. Raises: as `open_named`."""
+        """Raise UnsupportedModelError for an encoder. Cost: opens the model, and leaves one that fails to its load."""
         from engine.session.resolve_model import open_named
 
-        check_answers(open_named(self.load))
+        try:
+            opened = open_named(self.load)
+        except EngineError:
+            return
+        check_answers(opened)
 
 
 class ServedModels:
