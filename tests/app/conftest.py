@@ -18,6 +18,7 @@ from support.systems import ON_WINDOWS
 
 from app.settings import AppSettings
 from app.ui.look import theme
+from app.ui.transcript import message_builder
 
 
 def as_before() -> Iterator[None]:
@@ -32,6 +33,12 @@ def as_before() -> Iterator[None]:
 
 look_as_before_a_module = pytest.fixture(as_before, scope="module", autouse=True)
 look_as_before = pytest.fixture(as_before, autouse=True)
+
+
+@pytest.fixture(autouse=True)
+def view_filled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine builds the messages in view in one go too; the rest follows in slices."""
+    monkeypatch.setattr(message_builder, "AT_ONCE_S", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,6 @@ def test_opening_builds_what_fills_the_view_and_the_rest_in_slices(
     transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.ui.transcript.message_builder.SLICE_S", 0.0)  # one message a slice
-    monkeypatch.setattr("app.ui.transcript.message_builder.AT_ONCE_S", 60.0)  # a slow machine fills the view, too
     messages = chat(1000)
     transcript.show_messages(messages)
     at_once = len(transcript.views)
