@@ -301,7 +301,7 @@ class IndexFile:
     def near(self, vector: F32, model: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
         """Return the passages nearest to a vector [d] of length 1: (passage, file, cosine), best first.
 
-        None until _LEAST_READ of all passages have a vector of the model.
+        The list is empty until a share of _LEAST_READ of all passages has a vector of the model.
         Cost: the vectors stay in memory until the index changes, 4 d + 16 bytes for each; then a product with them.
         """
         import numpy as np

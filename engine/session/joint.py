@@ -91,7 +91,7 @@ class JointSteps:
     @property
     def most(self) -> int:
         """Answers to begin at once: 1 if the model was loaded for one, its sequences share no work, or a GPU is faster
-        with one after another: there, a batch takes as long however many answers are in it.
+        with one after another: there, a batch takes the same time for any number of answers.
         """
         return self._size if self._model.gpu is None or self._pace.is_ever_faster(self._size) else 1
 

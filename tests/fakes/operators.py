@@ -420,7 +420,7 @@ class FakeOperators(ABC):
         self, x: GpuLatent, kv: GpuKv, places: tuple[NDArray[Any], NDArray[Any]], turns: tuple[F32, F32],
         angles: GpuAngles | RowAngles,
     ) -> F32:  # fmt: skip
-        """The numbers of q that are not rotated, [T, H, key_dim]. places: positions, and where they lie in kv."""
+        """Return the part of q that is not rotated, [T, H, key_dim]. places: position and row in kv of each token."""
         n, spec = len(turns[0]), x.spec
         q = self.array(x.q, n * x.n_heads * (spec.key_dim + x.rotated)).reshape(n, x.n_heads, -1)
         k = self.array(x.k, n * kv.head_dim).reshape(n, 1, -1).copy()
