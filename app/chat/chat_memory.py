@@ -459,6 +459,17 @@ class ChatMemory(QObject):
         queue = self._reads if self.is_stalled else self._saves  # after a record that is being saved
         queue.run("read what was recorded of tokens", read, then, self.trouble.emit)
 
+    def export_inspection(
+        self, record: Inspection, path: Path, then: Callable[[None], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Write what was recorded of an answer's tokens to a file of JSON lines."""
+
+        def write() -> None:
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in record.lines())
+
+        self._reads.run("export tokens", write, then, failed)
+
     def remove(self, conversation_id: str, message_id: str) -> None:
         """Remove a message until `put_back`; its followers attach to the message before it. The next start deletes it
         for good."""

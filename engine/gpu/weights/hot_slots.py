@@ -48,7 +48,9 @@ class GpuHotSide:
         self._memories: list[Memory] = []
         self._copy: HostMemory | None = None  # of all counts, for `active_slots`
         self._low: NDArray[np.uint8] | None = None  # lowest bytes of the counts in the copy before
-        self._is_cleared = self._was_cleared = False  # counts were, after the last copy, or between it and the one before
+        self._is_cleared = self._was_cleared = (
+            False  # counts were, after the last copy, or between it and the one before
+        )
         try:
             self._list = gpu.allocate(4 * max(1, most))
             self._memories.append(self._list)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
-from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from numpy.typing import NDArray
+from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
