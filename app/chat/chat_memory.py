@@ -396,7 +396,11 @@ class ChatMemory(QObject):
             kept = self._branches[conversation_id] = leaf, branch(messages, leaf)
         return list(kept[1])
 
-    def read(self, conversation_id: str, then: Callable[[], None]) -> None:
+    def read(self, conversation_id: str, then: Callable[[], None], failed: Callable[[], None] = lambda: None) -> None:
+        def not_read(error: BaseException) -> None:
+            self.trouble.emit(error)
+            failed()
+
         def stored() -> list[Message]:
             # What is under way in the file was interrupted: our own messages are in memory.
             return [interrupted(message) for message in self._stored.messages(conversation_id)]
@@ -405,7 +409,7 @@ class ChatMemory(QObject):
             self._chats.setdefault(conversation_id, messages)
             then()
 
-        self._reads.run("read a chat", stored, take, self.trouble.emit)
+        self._reads.run("read a chat", stored, take, not_read)
 
     def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
         """Add a message after its parent and show its branch. `then` is called when it is stored."""
