@@ -4584,8 +4584,8 @@
 <translation>{name} (freiwillig)</translation>
 </message>
 <message>
-<source>Also for the token before</source>
-<translation>Auch beim Token davor</translation>
+<source>Active before too</source>
+<translation>Schon davor aktiv</translation>
 </message>
 <message>
 <source>Alternatives</source>

@@ -4548,8 +4548,8 @@
 <translation>{name}（可选）</translation>
 </message>
 <message>
-<source>Also for the token before</source>
-<translation>前一个词元也激活</translation>
+<source>Active before too</source>
+<translation>之前也激活</translation>
 </message>
 <message>
 <source>Alternatives</source>

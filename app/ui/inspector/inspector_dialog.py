@@ -191,7 +191,7 @@ class TokenDetails(QFrame):
             facts.append((tr("Neurons active"), share_text(sum(shares) / len(shares))))
         self.neurons.show_token(record, place, bool(on_gpu) and on_gpu == computed)
         if (shared := self.neurons.shared) is not None:
-            facts.append((tr("Also for the token before"), share_text(shared)))
+            facts.append((tr("Active before too"), share_text(shared)))
         self._show_facts(facts)
         self.note.setText(_note(run, row))
         self.note.setVisible(bool(self.note.words))

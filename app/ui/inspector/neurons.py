@@ -186,7 +186,7 @@ class TokenNeurons(QWidget):
         self._active: Flags | None = None
         self._before = self._hot = np.zeros((0, 0), bool)
         self.strips, self.grid = LayerStrips(), LayerGrid()
-        self.title, self.line = Label("", "smallstrong"), Label("", "meta", wrap=True)
+        self.title, self.line = Label("", "smallstrong", wrap=True), Label("", "meta", wrap=True)
         self.ids = QPlainTextEdit()
         self.ids.setReadOnly(True)
         self.ids.setTabChangesFocus(True)

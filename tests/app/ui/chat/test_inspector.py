@@ -103,10 +103,10 @@ def test_the_neurons_of_a_layer_are_shown_and_copied(arrive: Arrive) -> None:
     assert (neurons.strips.layer, neurons.ids.toPlainText()) == (1, "0 1 2 3")
     neurons.copy.click()
     assert QApplication.clipboard().text() == "0 1 2 3"
-    assert facts(dialog)["Also for the token before"] == "100.0%"
+    assert facts(dialog)["Active before too"] == "100.0%"
     dialog.answer.choose(1)
     assert neurons.strips.layer == 1, "the layer stays from token to token"
-    assert "Also for the token before" not in facts(dialog)
+    assert "Active before too" not in facts(dialog)
     image = neurons.grid.grab().toImage()
     cell = neurons.grid._cell
     lit = [image.pixelColor(cell * at + cell // 2, cell // 2) for at in range(3, 5)]
