@@ -36,11 +36,17 @@ def share_text(share: float) -> str:
 
 def _blended(strength: NDArray[np.float64], is_hot: Flags) -> Colours:
     """Return colours from the background, at strength 0, to those of the GPU and the CPU, at 1."""
-    tokens = ("sunken", "cold_fill", "hot_fill")
-    ground, cold, hot = (np.array(theme.colour(token).getRgb()[:3], float) for token in tokens)
+    ground, cold, hot = map(_parts_of, ("sunken", "cold_fill", "hot_fill"))
     mixed = ground + strength[..., None] * (np.where(is_hot[..., None], hot, cold) - ground)
     red, green, blue = np.moveaxis(np.rint(mixed).astype(np.uint32), -1, 0)
-    return np.uint32(0xFF000000) | red << np.uint32(16) | green << np.uint32(8) | blue
+    colours: Colours = np.uint32(0xFF000000) | red << np.uint32(16) | green << np.uint32(8) | blue
+    return colours
+
+
+def _parts_of(token: str) -> NDArray[np.float64]:
+    """Return red, green and blue of a colour, [3]."""
+    colour = theme.colour(token)
+    return np.array([colour.red(), colour.green(), colour.blue()], np.float64)
 
 
 def _draw(painter: QPainter, colours: Colours, to: QRectF) -> None:
@@ -166,8 +172,8 @@ class LayerGrid(QWidget):
             (False, True): tr("Neuron {neuron}: active only for the token before", neuron=neuron),
             (False, False): tr("Neuron {neuron}: not active", neuron=neuron),
         }[bool(self._active[neuron]), bool(self._before[neuron])]
-        at = event.position().toPoint()
-        QToolTip.showText(event.globalPosition().toPoint(), words, self, QRect(at, at))  # of this place only
+        here = event.position().toPoint()
+        QToolTip.showText(event.globalPosition().toPoint(), words, self, QRect(here, here))  # of this place only
 
     def paintEvent(self, event: QPaintEvent) -> None:
         rows = self.height() // self._cell
