@@ -166,22 +166,19 @@ def trained_layer(model: Llama, texts: Tensor, seconds: float) -> tuple[dict[str
 
 def trained_draft(model: Llama, texts: Tensor, seconds: float) -> tuple[dict[str, Tensor], list[float]]:
     """As trained_layer: a model's tensors."""
-    vocabulary, width = len(model.head), model.head.shape[1] // NARROWER
+    width, neurons = model.head.shape[1] // NARROWER, model.n_neurons // NARROWER
+    n_heads, n_kv_heads = model.n_heads // NARROWER, max(1, model.n_kv_heads // NARROWER)
+    head_width = len(model.weights["blk.0.attn_q.weight"]) // model.n_heads
+    q, kv, ones = head_width * n_heads, head_width * n_kv_heads, torch.ones(width, device=model.device)
+    shapes = [(q, width), (kv, width), (kv, width), (width, q), (neurons, width), (neurons, width), (width, neurons)]
     _, _, directions = torch.linalg.svd(model.head, full_matrices=False)
-    heads = model.n_heads // NARROWER, max(1, model.n_kv_heads // NARROWER)
-    rows = [*(width * heads[0], width * heads[1], width * heads[1], width), *(model.n_neurons // NARROWER,) * 2, width]
-    rows[:3] = [model.weights["blk.0.attn_q.weight"].shape[0] // model.n_heads * n for n in (heads[0], *heads[1:] * 2)]
-    ones, columns = torch.ones(width, device=model.device), [width] * 3 + [rows[0]] + [width] * 2 + [rows[4]]
     own = {"token_embd.weight": model.head @ directions[:width].T, "output_norm.weight": 4 * ones}
-    assert own["token_embd.weight"].shape == (vocabulary, width)
     for i in range(DRAFT_LAYERS):
-        matrices = iter(
-            torch.randn(n, m, device=model.device) * 0.5 / m**0.5 for n, m in zip(rows, columns, strict=True)
-        )
+        matrices = iter([torch.randn(shape, device=model.device) * 0.5 / shape[1] ** 0.5 for shape in shapes])
         own |= {
             f"blk.{i}.{name}.weight": ones.clone() if name.endswith("norm") else next(matrices) for name in PER_LAYER
         }
-    draft = replace(model, weights=own, n_layers=DRAFT_LAYERS, n_heads=heads[0], n_kv_heads=heads[1])
+    draft = replace(model, weights=own, n_layers=DRAFT_LAYERS, n_heads=n_heads, n_kv_heads=n_kv_heads)
 
     def drafted(tokens: Tensor, hidden: Tensor) -> list[Tensor]:
         return [linear(hidden_of(draft, tokens), draft.head, draft.dtype)]
