@@ -66,7 +66,7 @@ class Memory:
 
     sizes: with down copied by neuron if the load shall copy it.
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
-    reads_experts: whether experts are read from the disk when they are chosen, because memory cannot hold all.
+    reads_experts: whether experts are read from the disk when they are chosen, if no GPU helps: RAM cannot hold all.
     """
 
     context: int
@@ -130,7 +130,8 @@ def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Mem
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
     )  # fmt: skip
     sizes = with_drafts_that_fit(Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]), context, limits)
-    reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, limits)
+    alone = MemoryLimits(hardware, None, budgets)
+    reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, alone)
     if reads_all and sizes.down_is_row_wise:
         case = Case(sizes, kv_codec, engine.sequences, sum(predictor_bytes))
         sizes = as_loaded(case, context, limits, fired_share(opened, engine.mode), device.threads)
