@@ -17,6 +17,7 @@ from engine.loading.embedding_models import check_answers
 from engine.loading.load_context import LoadContext
 from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_ram
 from engine.loading.opening import choose_context, read_tokenizer
+from engine.machine.cpu_and_ram import lies_in_ram
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, remember_disk
 from engine.model.kv_cache import KVCache
@@ -153,7 +154,7 @@ def read(
         extra_bytes=extra_bytes,
         mapped_bytes=may,
         kernels=StoredKernels(_READ_AS_STORED, transpose) if backend.reads_all_of(opened) else None,
-        reads_experts=memory.reads_experts,
+        reads_experts=memory.reads_experts and not lies_in_ram(opened.files.path),
     )
     reads = weights.expert_reads
     if reads is not None and (rate := reads.measure_disk(device.threads)) is not None:
