@@ -1,7 +1,7 @@
 """Solves the placement of the paper's models on the paper's machines, from shapes alone, and prints the table of docs.
 
     python tests/benchmarks/placements.py                     the tables
-    python tests/benchmarks/placements.py --write             puts them into docs/placement.md, figures into results/
+    python tests/benchmarks/placements.py --write             puts them into docs/placement.md
 
 No model file is read. How often neurons fire is no measurement of ours either: the share that fires and the coverage
 curve of each model stand below with where they are from. PowerInfer, sections 3 and 8.
@@ -10,8 +10,6 @@ curve of each model stand below with where they are from. PowerInfer, sections 3
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import math
 import statistics
 import sys
@@ -40,7 +38,6 @@ from engine.placement.placement_problem import FixedBytes, TokenContext, build_p
 from engine.placement.solver import solve  # noqa: E402
 from native_kernels.codecs import CODECS  # noqa: E402
 
-RESULTS = Path(__file__).parent / "results"
 DOCS = ROOT / "docs" / "placement.md"
 MACHINES = ("pc-high", "pc-low")
 CODECS_OF = {"FP16": "f16", "INT4": "q4_0"}
@@ -106,7 +103,7 @@ class Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="into docs/placement.md and tests/benchmarks/results/")
+    parser.add_argument("--write", action="store_true", help="into docs/placement.md")
     flags = parser.parse_args()
     rows, flatter = ([solved(one, codec, machine) for machine in MACHINES for codec in CODECS_OF for one in cases]
                      for cases in (CASES, PUBLISHED))  # fmt: skip
@@ -122,17 +119,7 @@ def main() -> int:
             _, end, tail = rest.partition(f"<!-- end of {name} -->")
             document = f"{head}<!-- {name} -->\n{lines}\n{end}{tail}"
         DOCS.write_text(document, encoding="utf-8")
-        figures: dict[str, Any] = {
-            "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-            "command": "python tests/benchmarks/placements.py --write",
-            "slowest_solve_s": slowest,
-            "slowest_greedy_s": slider,
-            "paper": [vars(row) for row in rows],
-            "published": [vars(row) for row in flatter],
-        }
-        file = RESULTS / f"placements-{figures['date']}.json"
-        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        print(f"Written to {DOCS} and {file}.")
+        print(f"Written to {DOCS}.")
     return 0
 
 
