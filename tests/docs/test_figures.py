@@ -61,7 +61,7 @@ def of_experts_on_disk() -> list[str]:
     for run in newest("experts-on-disk")["runs"]:
         first, long, short = run["answers"]
         told = f"{short['decode_tok_s']:.1f} | {short['read_mb_per_token']} MB"
-        name = f"{run['ram_gib']} GiB{', build before' if run['build'] == 'before' else ''}"
+        name = run["readahead"] + (", build before" if run["build"] == "before" else "")
         rows.append(
             f"| {name} | {long['first_token_s']:.1f} s | {long['prompt_read_gb']:.1f} GB | "
             f"{short['first_token_s']:.1f} s | {told} | {run['predicted_tok_s']:.1f} |"
