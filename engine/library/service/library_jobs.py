@@ -16,8 +16,8 @@ import platformdirs
 from engine.errors import InvalidRequestError
 from engine.job import StagedJob
 from engine.library.records import to_json
+from engine.library.service.server_jobs import own_key, server_chat, server_key, server_models
 from engine.library.service.services import UNDO_S, Services
-from engine.remote_servers.jobs import own_key, server_chat, server_key, server_models
 
 if TYPE_CHECKING:
     from engine.library.estimate.machines import KnownMachine
