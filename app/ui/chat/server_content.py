@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QApplication, QFrame, QVBoxLayout, QWidget
 
-from app.chat.attachments import texts
-from app.chat.attachments.texts import AttachmentError
+from app.documents import attachment_texts as texts
+from app.documents.attachment_texts import AttachmentError
 from app.text.markdown_blocks import displayable
 from app.tools.call_text import breakable, label, visible
 from app.tools.mcp.client import Content
