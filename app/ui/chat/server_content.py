@@ -21,13 +21,13 @@ from app.tools.questions import OpenQuestion, Reply
 from app.translation import tr
 from app.ui.composer.composer import Composer
 from app.ui.composer.slash_prompts import ServerPrompt
-from app.ui.forms.question_form import QuestionForm, Written
 from app.ui.look import theme
 from app.ui.transcript.tool_call_view import ServerQuestion
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.pick_menu import clear
 from app.ui.widgets.pick_row import INSET, PickRow
+from app.ui.widgets.question_form import QuestionForm, Written
 
 if TYPE_CHECKING:
     from app.chat.tool_rounds import ToolRounds
