@@ -16,9 +16,9 @@ from app.clients.engine_status import EngineStatus, machine_line
 from app.settings import AppPaths, AppSettings
 from app.translation import tr
 from app.ui.chat.chat_connections import bind_commands, connect_page, connect_sidebar
+from app.ui.finder import Finder
 from app.ui.keyboard import palette_entries, window_focus
 from app.ui.keyboard.commands import Commands
-from app.ui.keyboard.finder import Finder
 from app.ui.pages import Pages
 from app.ui.settings.window_settings import WindowSettings
 from app.ui.sidebar.sidebar import Sidebar

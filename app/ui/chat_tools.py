@@ -67,7 +67,7 @@ class ChatTools(QObject):
 
     def connect_documents(self, documents: Documents, models: ModelsController | None = None) -> None:
         """Connect the folders of documents. models: of which one can search them by meaning. Call once."""
-        from app.ui.chat.chat_documents import ChatDocuments
+        from app.ui.chat_documents import ChatDocuments
 
         ChatDocuments(self._window, self._chat, self._setup, documents, models)
 
