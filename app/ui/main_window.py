@@ -220,7 +220,7 @@ class MainWindow(WindowFrame):
         self.chat_models.models_page_asked.connect(self.show_models)
         models.menu.compare_asked.connect(partial(self.commands.run, "compare_models"))
         if self.answer_menus is not None:
-            self.answer_menus.comparing.use_models(models.menu.models)
+            self.answer_menus.comparing.use_models(models.menu.models.usable)
             self.answer_menus.comparing.begun.connect(self.show_chat)
         self.commands.bind("model_menu", self.chat_models.open_menu)
         self.commands.bind(

@@ -32,7 +32,6 @@ from app.ui.widgets.question_form import QuestionForm, Written
 if TYPE_CHECKING:
     from app.chat.tool_rounds import ToolRounds
     from app.tools.mcp.results import Prompt, Resource, Template
-    from app.ui.main_window import MainWindow
 
 WIDE_PX = 480
 TYPING_MS = 250  # after the last letter, before a server is asked for proposals
@@ -46,10 +45,11 @@ class ServerContent(QObject):
     row too.
     """
 
-    def __init__(self, window: MainWindow, controller: ToolServersController, rounds: ToolRounds) -> None:
+    def __init__(
+        self, window: QWidget, composer: Composer, controller: ToolServersController, rounds: ToolRounds
+    ) -> None:
         super().__init__(window)
-        self._window, self._controller = window, controller
-        self._composer: Composer = window.page.composer
+        self._window, self._composer, self._controller = window, composer, controller
         controller.changed.connect(self._show)
         rounds.unplaced.connect(self._ask)
         self._composer.prompts.server_asked.connect(self._open)
