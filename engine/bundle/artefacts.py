@@ -20,7 +20,7 @@ from engine.bundle.bundle_manifest import ARTEFACT_FOLDER
 from engine.config import ModelConfig
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
 from engine.formats import TensorSource
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
@@ -201,7 +201,7 @@ def save_predictor(
     opened: OpenFiles,
     predictor: Predictor,
     progress: Callable[[int], None] = lambda done: None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: CancelCheck = never,
 ) -> Path:
     """Store a predictor as the model's own, replacing an older one; return its head's path.
 
