@@ -953,6 +953,10 @@
 <translation>Wie schnell der Prompt gelesen wurde</translation>
 </message>
 <message>
+<source>Memory does not hold all experts. Those that it lacks are read from the disk for each token.</source>
+<translation>Der Speicher fasst nicht alle Experten. Was ihm fehlt, wird für jedes Token vom Datenträger gelesen.</translation>
+</message>
+<message>
 <source>Memory used</source>
 <translation>Belegter Speicher</translation>
 </message>
@@ -1041,6 +1045,10 @@
 <translation>erstes Token</translation>
 </message>
 <message>
+<source>from the disk</source>
+<translation>vom Datenträger</translation>
+</message>
+<message>
 <source>mean over the last answer</source>
 <translation>Mittel der letzten Antwort</translation>
 </message>
@@ -1079,6 +1087,10 @@
 <message>
 <source>reading</source>
 <translation>Lesen</translation>
+</message>
+<message>
+<source>the CPU computes all experts</source>
+<translation>die CPU berechnet alle Experten</translation>
 </message>
 <message>
 <source>the {part} on the GPU do {share} of the work</source>

@@ -938,6 +938,10 @@
 <translation>阅读提示的速度</translation>
 </message>
 <message>
+<source>Memory does not hold all experts. Those that it lacks are read from the disk for each token.</source>
+<translation>内存容纳不下所有专家。所缺的专家会为每个 token 从磁盘读取。</translation>
+</message>
+<message>
 <source>Memory used</source>
 <translation>已用内存</translation>
 </message>
@@ -1026,6 +1030,10 @@
 <translation>首个 token</translation>
 </message>
 <message>
+<source>from the disk</source>
+<translation>来自磁盘</translation>
+</message>
+<message>
 <source>mean over the last answer</source>
 <translation>上一个回答的平均值</translation>
 </message>
@@ -1064,6 +1072,10 @@
 <message>
 <source>reading</source>
 <translation>阅读</translation>
+</message>
+<message>
+<source>the CPU computes all experts</source>
+<translation>所有专家由 CPU 计算</translation>
 </message>
 <message>
 <source>the {part} on the GPU do {share} of the work</source>

@@ -286,6 +286,7 @@ class Live:
     the CPU's, the most active first. Empty if unknown.
     n_experts, n_experts_used: of a layer, and of those a token's; 0 without experts.
     expert_hits: share of a token's experts that are on the GPU. exchanged: experts moved there since the load.
+    reads_experts: whether memory lacks experts. disk_bytes: read from the disk for a token.
     chosen, resident [layers][groups]: percent of recent tokens that chose an expert of the group, and percent of its
     experts on the GPU; the most chosen first. Empty without a GPU.
     """
@@ -312,6 +313,8 @@ class Live:
     n_experts_used: int = 0
     expert_hits: float | None = None
     exchanged: int = 0
+    reads_experts: bool = False
+    disk_bytes: float | None = None
     chosen: list[list[int]] = field(default_factory=list)
     resident: list[list[int]] = field(default_factory=list)
 
