@@ -360,18 +360,6 @@
 <translation>{name} enthält keine Prompts.</translation>
 </message>
 <message>
-<source>{name} could not be read: {why}.</source>
-<translation>{name} konnte nicht gelesen werden: {why}.</translation>
-</message>
-<message>
-<source>{name} was not attached. A message can have {most} attachments.</source>
-<translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
-</message>
-<message>
-<source>{name} contains no text.</source>
-<translation>{name} enthält keinen Text.</translation>
-</message>
-<message>
 <source>Chat moved to the bin</source>
 <translation>Chat in den Papierkorb gelegt</translation>
 </message>
@@ -778,6 +766,10 @@
 <message>
 <source>{name} contains nothing that Hearth exported.</source>
 <translation>{name} enthält nichts, was Hearth exportiert hat.</translation>
+</message>
+<message>
+<source>{name} could not be read: {why}.</source>
+<translation>{name} konnte nicht gelesen werden: {why}.</translation>
 </message>
 <message>
 <source>{name} is not a JSON file.</source>
@@ -1256,6 +1248,10 @@
 <translation>Hearth: {reasons}</translation>
 </message>
 <message>
+<source>{name} contains no text.</source>
+<translation>{name} enthält keinen Text.</translation>
+</message>
+<message>
 <source>Search my documents</source>
 <translation>Meine Dokumente durchsuchen</translation>
 </message>
@@ -1282,6 +1278,10 @@
 <message>
 <source>{name} is not a folder</source>
 <translation>{name} ist kein Ordner</translation>
+</message>
+<message>
+<source>{name} was not attached. A message can have {most} attachments.</source>
+<translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
 </message>
 <message>
 <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
@@ -3311,41 +3311,6 @@
 <translation>Das wurde nicht angehängt</translation>
 </message>
 <message>
-<source>Add to documents</source>
-<translation>Zu den Dokumenten hinzufügen</translation>
-</message>
-<message numerus="yes">
-<source>Answer from {n} folders?</source>
-<translation>
-<numerusform>Aus {n} Ordner antworten?</numerusform>
-<numerusform>Aus {n} Ordnern antworten?</numerusform>
-</translation>
-</message>
-<message>
-<source>Answer from “{name}”?</source>
-<translation>Aus „{name}“ antworten?</translation>
-</message>
-<message>
-<source>Cancel</source>
-<translation>Abbrechen</translation>
-</message>
-<message>
-<source>Choose a folder with documents</source>
-<translation>Ordner mit Dokumenten wählen</translation>
-</message>
-<message>
-<source>Get an embedding model…</source>
-<translation>Ein Embedding-Modell holen …</translation>
-</message>
-<message>
-<source>Search by meaning</source>
-<translation>Nach dem Sinn suchen</translation>
-</message>
-<message>
-<source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
-<translation>Die Dokumente bleiben, wo sie sind, und nichts verlässt diesen PC. Das Modell liest Stellen, die zu einer Frage dieses Chats passen.</translation>
-</message>
-<message>
 <source>A server gave this answer. Hearth records tokens only of answers from this PC.</source>
 <translation>Diese Antwort kam von einem Server. Hearth zeichnet nur Token von Antworten dieses PCs auf.</translation>
 </message>
@@ -3426,58 +3391,12 @@
 <translation>Bleiben</translation>
 </message>
 <message>
-<source>Added to {name}</source>
-<translation>Zu {name} hinzugefügt</translation>
-</message>
-<message>
-<source>From project {name}: {parts}</source>
-<translation>Aus Projekt {name}: {parts}</translation>
-</message>
-<message>
-<source>Project {name}</source>
-<translation>Projekt {name}</translation>
-</message>
-<message>
-<source>as in the settings</source>
-<translation>wie in den Einstellungen</translation>
-</message>
-<message>
-<source>instructions</source>
-<translation>Anweisungen</translation>
-</message>
-<message>
-<source>no notes ({why})</source>
-<translation>keine Notizen ({why})</translation>
-</message>
-<message>
-<source>notes</source>
-<translation>Notizen</translation>
-</message>
-<message>
-<source>notes ({n} of {all} characters fit)</source>
-<translation>Notizen ({n} von {all} Zeichen passen hinein)</translation>
-</message>
-<message>
-<source>the loaded one</source>
-<translation>das geladene</translation>
-</message>
-<message numerus="yes">
-<source>{n} folders of documents</source>
-<translation>
-<numerusform>{n} Dokumentordner</numerusform>
-<numerusform>{n} Dokumentordner</numerusform>
-</translation>
-</message>
-<message numerus="yes">
-<source>{n} tools</source>
-<translation>
-<numerusform>{n} Werkzeug</numerusform>
-<numerusform>{n} Werkzeuge</numerusform>
-</translation>
-</message>
-<message>
 <source>Add</source>
 <translation>Hinzufügen</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
 </message>
 <message>
 <source>Compare</source>
@@ -3770,6 +3689,52 @@
 </translation>
 </message>
 <message>
+<source>Close</source>
+<translation>Schließen</translation>
+</message>
+<message>
+<source>Duplicate</source>
+<translation>Duplizieren</translation>
+</message>
+<message>
+<source>Export</source>
+<translation>Exportieren</translation>
+</message>
+<message>
+<source>Hearth's</source>
+<translation>von Hearth</translation>
+</message>
+<message>
+<source>Import</source>
+<translation>Importieren</translation>
+</message>
+<message>
+<source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
+<translation>Es kommt mit Hearth und bleibt, wie es ist. Duplizieren Sie es, um es zu Ihrem zu machen.</translation>
+</message>
+<message>
+<source>They are all here</source>
+<translation>Sie sind alle schon hier</translation>
+</message>
+<message>
+<source>{added}, {left_out} left out as invalid</source>
+<translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
+</message>
+<message numerus="yes">
+<source>{n} added</source>
+<translation>
+<numerusform>{n} hinzugefügt</numerusform>
+<numerusform>{n} hinzugefügt</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} written to {name}</source>
+<translation>
+<numerusform>{n} nach {name} geschrieben</numerusform>
+<numerusform>{n} nach {name} geschrieben</numerusform>
+</translation>
+</message>
+<message>
 <source>A prompt is put into the message, and a file is attached. You see both before you send them.</source>
 <translation>Ein Prompt kommt in die Nachricht, eine Datei wird angehängt. Sie sehen beides, bevor Sie es senden.</translation>
 </message>
@@ -3804,10 +3769,6 @@
 <message>
 <source>Choose a file of results that the command hearth-engine compare has written.</source>
 <translation>Wählen Sie eine Datei mit Ergebnissen, die der Befehl hearth-engine compare geschrieben hat.</translation>
-</message>
-<message>
-<source>Close</source>
-<translation>Schließen</translation>
 </message>
 <message>
 <source>Couldn't open {name}</source>
@@ -3868,6 +3829,37 @@
 <message>
 <source>{n} of {count} pairs have a vote.</source>
 <translation>{n} von {count} Paaren haben eine Stimme.</translation>
+</message>
+<message>
+<source>Add to documents</source>
+<translation>Zu den Dokumenten hinzufügen</translation>
+</message>
+<message numerus="yes">
+<source>Answer from {n} folders?</source>
+<translation>
+<numerusform>Aus {n} Ordner antworten?</numerusform>
+<numerusform>Aus {n} Ordnern antworten?</numerusform>
+</translation>
+</message>
+<message>
+<source>Answer from “{name}”?</source>
+<translation>Aus „{name}“ antworten?</translation>
+</message>
+<message>
+<source>Choose a folder with documents</source>
+<translation>Ordner mit Dokumenten wählen</translation>
+</message>
+<message>
+<source>Get an embedding model…</source>
+<translation>Ein Embedding-Modell holen …</translation>
+</message>
+<message>
+<source>Search by meaning</source>
+<translation>Nach dem Sinn suchen</translation>
+</message>
+<message>
+<source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
+<translation>Die Dokumente bleiben, wo sie sind, und nichts verlässt diesen PC. Das Modell liest Stellen, die zu einer Frage dieses Chats passen.</translation>
 </message>
 <message>
 <source>Attached to this message</source>
@@ -4590,10 +4582,6 @@
 <message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
-</message>
-<message>
-<source>{name} (optional)</source>
-<translation>{name} (freiwillig)</translation>
 </message>
 <message>
 <source>Active before too</source>
@@ -5967,6 +5955,56 @@ Andere Programme: {others}</translation>
 <message>
 <source>Page {number} of {count}</source>
 <translation>Seite {number} von {count}</translation>
+</message>
+<message>
+<source>Added to {name}</source>
+<translation>Zu {name} hinzugefügt</translation>
+</message>
+<message>
+<source>From project {name}: {parts}</source>
+<translation>Aus Projekt {name}: {parts}</translation>
+</message>
+<message>
+<source>Project {name}</source>
+<translation>Projekt {name}</translation>
+</message>
+<message>
+<source>as in the settings</source>
+<translation>wie in den Einstellungen</translation>
+</message>
+<message>
+<source>instructions</source>
+<translation>Anweisungen</translation>
+</message>
+<message>
+<source>no notes ({why})</source>
+<translation>keine Notizen ({why})</translation>
+</message>
+<message>
+<source>notes</source>
+<translation>Notizen</translation>
+</message>
+<message>
+<source>notes ({n} of {all} characters fit)</source>
+<translation>Notizen ({n} von {all} Zeichen passen hinein)</translation>
+</message>
+<message>
+<source>the loaded one</source>
+<translation>das geladene</translation>
+</message>
+<message numerus="yes">
+<source>{n} folders of documents</source>
+<translation>
+<numerusform>{n} Dokumentordner</numerusform>
+<numerusform>{n} Dokumentordner</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} tools</source>
+<translation>
+<numerusform>{n} Werkzeug</numerusform>
+<numerusform>{n} Werkzeuge</numerusform>
+</translation>
 </message>
 <message>
 <source>A text file of yours that the model reads after the instructions.</source>
@@ -7820,46 +7858,8 @@ Andere Programme: {others}</translation>
 <translation>angezeigt</translation>
 </message>
 <message>
-<source>Duplicate</source>
-<translation>Duplizieren</translation>
-</message>
-<message>
-<source>Export</source>
-<translation>Exportieren</translation>
-</message>
-<message>
-<source>Hearth's</source>
-<translation>von Hearth</translation>
-</message>
-<message>
-<source>Import</source>
-<translation>Importieren</translation>
-</message>
-<message>
-<source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
-<translation>Es kommt mit Hearth und bleibt, wie es ist. Duplizieren Sie es, um es zu Ihrem zu machen.</translation>
-</message>
-<message>
-<source>They are all here</source>
-<translation>Sie sind alle schon hier</translation>
-</message>
-<message>
-<source>{added}, {left_out} left out as invalid</source>
-<translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
-</message>
-<message numerus="yes">
-<source>{n} added</source>
-<translation>
-<numerusform>{n} hinzugefügt</numerusform>
-<numerusform>{n} hinzugefügt</numerusform>
-</translation>
-</message>
-<message numerus="yes">
-<source>{n} written to {name}</source>
-<translation>
-<numerusform>{n} nach {name} geschrieben</numerusform>
-<numerusform>{n} nach {name} geschrieben</numerusform>
-</translation>
+<source>{name} (optional)</source>
+<translation>{name} (freiwillig)</translation>
 </message>
 <message>
 <source>Close the search  (Esc)</source>

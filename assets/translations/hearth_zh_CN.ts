@@ -356,18 +356,6 @@
 <translation>{name} 中没有提示词。</translation>
 </message>
 <message>
-<source>{name} could not be read: {why}.</source>
-<translation>无法读取 {name}：{why}。</translation>
-</message>
-<message>
-<source>{name} was not attached. A message can have {most} attachments.</source>
-<translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
-</message>
-<message>
-<source>{name} contains no text.</source>
-<translation>{name} 不含文本。</translation>
-</message>
-<message>
 <source>Chat moved to the bin</source>
 <translation>对话已移入回收站</translation>
 </message>
@@ -766,6 +754,10 @@
 <message>
 <source>{name} contains nothing that Hearth exported.</source>
 <translation>{name} 不含 Hearth 导出的内容。</translation>
+</message>
+<message>
+<source>{name} could not be read: {why}.</source>
+<translation>无法读取 {name}：{why}。</translation>
 </message>
 <message>
 <source>{name} is not a JSON file.</source>
@@ -1240,6 +1232,10 @@
 <translation>Hearth {reasons}</translation>
 </message>
 <message>
+<source>{name} contains no text.</source>
+<translation>{name} 不含文本。</translation>
+</message>
+<message>
 <source>Search my documents</source>
 <translation>搜索我的文档</translation>
 </message>
@@ -1266,6 +1262,10 @@
 <message>
 <source>{name} is not a folder</source>
 <translation>{name} 不是文件夹</translation>
+</message>
+<message>
+<source>{name} was not attached. A message can have {most} attachments.</source>
+<translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
 </message>
 <message>
 <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
@@ -3294,40 +3294,6 @@
 <translation>未能附加</translation>
 </message>
 <message>
-<source>Add to documents</source>
-<translation>添加到文档</translation>
-</message>
-<message numerus="yes">
-<source>Answer from {n} folders?</source>
-<translation>
-<numerusform>根据 {n} 个文件夹回答？</numerusform>
-</translation>
-</message>
-<message>
-<source>Answer from “{name}”?</source>
-<translation>根据“{name}”回答？</translation>
-</message>
-<message>
-<source>Cancel</source>
-<translation>取消</translation>
-</message>
-<message>
-<source>Choose a folder with documents</source>
-<translation>选择包含文档的文件夹</translation>
-</message>
-<message>
-<source>Get an embedding model…</source>
-<translation>获取嵌入模型…</translation>
-</message>
-<message>
-<source>Search by meaning</source>
-<translation>按含义搜索</translation>
-</message>
-<message>
-<source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
-<translation>文档留在原处，任何内容都不会离开这台电脑。模型会阅读与本聊天问题相关的段落。</translation>
-</message>
-<message>
 <source>A server gave this answer. Hearth records tokens only of answers from this PC.</source>
 <translation>此回答来自服务器。Hearth 只记录本机回答的词元。</translation>
 </message>
@@ -3408,56 +3374,12 @@
 <translation>留在此处</translation>
 </message>
 <message>
-<source>Added to {name}</source>
-<translation>已添加到 {name}</translation>
-</message>
-<message>
-<source>From project {name}: {parts}</source>
-<translation>来自项目 {name}：{parts}</translation>
-</message>
-<message>
-<source>Project {name}</source>
-<translation>项目 {name}</translation>
-</message>
-<message>
-<source>as in the settings</source>
-<translation>与设置相同</translation>
-</message>
-<message>
-<source>instructions</source>
-<translation>指令</translation>
-</message>
-<message>
-<source>no notes ({why})</source>
-<translation>无笔记（{why}）</translation>
-</message>
-<message>
-<source>notes</source>
-<translation>笔记</translation>
-</message>
-<message>
-<source>notes ({n} of {all} characters fit)</source>
-<translation>笔记（容得下 {n} / {all} 个字符）</translation>
-</message>
-<message>
-<source>the loaded one</source>
-<translation>已加载的模型</translation>
-</message>
-<message numerus="yes">
-<source>{n} folders of documents</source>
-<translation>
-<numerusform>{n} 个文档文件夹</numerusform>
-</translation>
-</message>
-<message numerus="yes">
-<source>{n} tools</source>
-<translation>
-<numerusform>{n} 个工具</numerusform>
-</translation>
-</message>
-<message>
 <source>Add</source>
 <translation>添加</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>取消</translation>
 </message>
 <message>
 <source>Compare</source>
@@ -3748,6 +3670,50 @@
 </translation>
 </message>
 <message>
+<source>Close</source>
+<translation>关闭</translation>
+</message>
+<message>
+<source>Duplicate</source>
+<translation>复制一份</translation>
+</message>
+<message>
+<source>Export</source>
+<translation>导出</translation>
+</message>
+<message>
+<source>Hearth's</source>
+<translation>Hearth 自带</translation>
+</message>
+<message>
+<source>Import</source>
+<translation>导入</translation>
+</message>
+<message>
+<source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
+<translation>这是 Hearth 自带的，不可更改。复制一份即可归您所用。</translation>
+</message>
+<message>
+<source>They are all here</source>
+<translation>全都已在此处</translation>
+</message>
+<message>
+<source>{added}, {left_out} left out as invalid</source>
+<translation>{added}，略过 {left_out} 个：在此无意义</translation>
+</message>
+<message numerus="yes">
+<source>{n} added</source>
+<translation>
+<numerusform>已添加 {n} 个</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} written to {name}</source>
+<translation>
+<numerusform>已将 {n} 个写入 {name}</numerusform>
+</translation>
+</message>
+<message>
 <source>A prompt is put into the message, and a file is attached. You see both before you send them.</source>
 <translation>提示词会放入消息，文件会作为附件。发送前您都能看到。</translation>
 </message>
@@ -3782,10 +3748,6 @@
 <message>
 <source>Choose a file of results that the command hearth-engine compare has written.</source>
 <translation>请选择由命令 hearth-engine compare 写入的结果文件。</translation>
-</message>
-<message>
-<source>Close</source>
-<translation>关闭</translation>
 </message>
 <message>
 <source>Couldn't open {name}</source>
@@ -3846,6 +3808,36 @@
 <message>
 <source>{n} of {count} pairs have a vote.</source>
 <translation>{count} 对中有 {n} 对已投票。</translation>
+</message>
+<message>
+<source>Add to documents</source>
+<translation>添加到文档</translation>
+</message>
+<message numerus="yes">
+<source>Answer from {n} folders?</source>
+<translation>
+<numerusform>根据 {n} 个文件夹回答？</numerusform>
+</translation>
+</message>
+<message>
+<source>Answer from “{name}”?</source>
+<translation>根据“{name}”回答？</translation>
+</message>
+<message>
+<source>Choose a folder with documents</source>
+<translation>选择包含文档的文件夹</translation>
+</message>
+<message>
+<source>Get an embedding model…</source>
+<translation>获取嵌入模型…</translation>
+</message>
+<message>
+<source>Search by meaning</source>
+<translation>按含义搜索</translation>
+</message>
+<message>
+<source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
+<translation>文档留在原处，任何内容都不会离开这台电脑。模型会阅读与本聊天问题相关的段落。</translation>
 </message>
 <message>
 <source>Attached to this message</source>
@@ -4554,10 +4546,6 @@
 <message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why}下面是模型读取的文本。</translation>
-</message>
-<message>
-<source>{name} (optional)</source>
-<translation>{name}（可选）</translation>
 </message>
 <message>
 <source>Active before too</source>
@@ -5926,6 +5914,54 @@ Other programs: {others}</source>
 <message>
 <source>Page {number} of {count}</source>
 <translation>第 {number} 页，共 {count} 页</translation>
+</message>
+<message>
+<source>Added to {name}</source>
+<translation>已添加到 {name}</translation>
+</message>
+<message>
+<source>From project {name}: {parts}</source>
+<translation>来自项目 {name}：{parts}</translation>
+</message>
+<message>
+<source>Project {name}</source>
+<translation>项目 {name}</translation>
+</message>
+<message>
+<source>as in the settings</source>
+<translation>与设置相同</translation>
+</message>
+<message>
+<source>instructions</source>
+<translation>指令</translation>
+</message>
+<message>
+<source>no notes ({why})</source>
+<translation>无笔记（{why}）</translation>
+</message>
+<message>
+<source>notes</source>
+<translation>笔记</translation>
+</message>
+<message>
+<source>notes ({n} of {all} characters fit)</source>
+<translation>笔记（容得下 {n} / {all} 个字符）</translation>
+</message>
+<message>
+<source>the loaded one</source>
+<translation>已加载的模型</translation>
+</message>
+<message numerus="yes">
+<source>{n} folders of documents</source>
+<translation>
+<numerusform>{n} 个文档文件夹</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} tools</source>
+<translation>
+<numerusform>{n} 个工具</numerusform>
+</translation>
 </message>
 <message>
 <source>A text file of yours that the model reads after the instructions.</source>
@@ -7742,44 +7778,8 @@ Other programs: {others}</source>
 <translation>已显示</translation>
 </message>
 <message>
-<source>Duplicate</source>
-<translation>复制一份</translation>
-</message>
-<message>
-<source>Export</source>
-<translation>导出</translation>
-</message>
-<message>
-<source>Hearth's</source>
-<translation>Hearth 自带</translation>
-</message>
-<message>
-<source>Import</source>
-<translation>导入</translation>
-</message>
-<message>
-<source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
-<translation>这是 Hearth 自带的，不可更改。复制一份即可归您所用。</translation>
-</message>
-<message>
-<source>They are all here</source>
-<translation>全都已在此处</translation>
-</message>
-<message>
-<source>{added}, {left_out} left out as invalid</source>
-<translation>{added}，略过 {left_out} 个：在此无意义</translation>
-</message>
-<message numerus="yes">
-<source>{n} added</source>
-<translation>
-<numerusform>已添加 {n} 个</numerusform>
-</translation>
-</message>
-<message numerus="yes">
-<source>{n} written to {name}</source>
-<translation>
-<numerusform>已将 {n} 个写入 {name}</numerusform>
-</translation>
+<source>{name} (optional)</source>
+<translation>{name}（可选）</translation>
 </message>
 <message>
 <source>Close the search  (Esc)</source>

@@ -188,7 +188,7 @@ def _waiting(room: Room) -> QWidget:
 
 
 def _attached(room: Room) -> QWidget:
-    from app.chat.attachments.draft_attachments import Attached, Measure
+    from app.documents.draft_attachments import Attached, Measure
 
     report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
     items = [

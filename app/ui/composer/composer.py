@@ -21,9 +21,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.chat.attachments.draft_attachments import DraftAttachments
 from app.chat.store.conversation import Attachment, Unsent
 from app.clients.engine_status import EngineStatus, Phase
+from app.documents.draft_attachments import DraftAttachments
 from app.shortcuts import keys, tooltip
 from app.tools.tool_offer import ToolOffer
 from app.translation import tr

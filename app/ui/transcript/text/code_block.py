@@ -28,9 +28,9 @@ from app.ui.look import diagrams, theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.text.diagram_view import DiagramView
 from app.ui.transcript.text.document_style import LIST_INDENT
+from app.ui.transcript.text.slices import later
 from app.ui.transcript.text.text_view import TextView, scroll_sideways
 from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
-from app.ui.widgets.slices import later
 
 log = logging.getLogger(__name__)
 
