@@ -65,7 +65,7 @@ def _every_source_everywhere() -> list[Any]:
     for (i, name), architecture in product(enumerate(sources()), ARCHITECTURES):
         turn = (75, 89)[i // 2 % 2] if i % 2 == 0 else others[i // 2 % len(others)]
         turn = 89 if name == "gemm" else turn  # 75 takes it 3 s longer
-        daily = architecture == turn or (name, architecture) == ("gemm_wgmma", 90)
+        daily = architecture == turn or (name.endswith("_wgmma"), architecture) == (True, 90)
         found.append(pytest.param(name, architecture, marks=() if daily else pytest.mark.slow))
     return found
 
@@ -106,6 +106,8 @@ def _dynamic_shared(source: str, kernel: str, architecture: int) -> int:
     family, _, dim = kernel.rpartition("_")
     if source == "gemm":
         return prefill_ops.PIECES_BYTES[architecture >= 80]
+    if source == "flash_wgmma":
+        return prefill_ops._wgmma_bytes(int(dim))
     if source == "flash_half":
         return prefill_ops._half_bytes(int(dim))
     if family == "attend_wide" and (architecture >= 80 or int(dim) == prefill_ops._WIDE_DIMS[0]):
