@@ -93,9 +93,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         for (int i = 0; i < 2 * n_tiles; i++, turn.next(N_STAGES)) {
             const bool of_keys = i == 0 || (i % 2 && i < 2 * n_tiles - 1);
             const int tile = of_keys ? (i + 1) / 2 : (i - 1) / 2;
+            const Kept from = {of_keys ? keys.numbers : values.numbers, of_keys ? keys.scales : values.scales};
             await(empty + 8 * turn.stage, turn.phase ^ 1);
-            bring<DIM, KEYS>(room, 2 * OWN + turn.stage * TILE + (codec == 1 ? start_at : 0), of_keys ? keys : values,
-                             codec, base, first + tile * KEYS, last, dim);
+            bring<DIM, KEYS>(room, 2 * OWN + turn.stage * TILE + (codec == 1 ? start_at : 0), from, codec, base,
+                             first + tile * KEYS, last, dim);
             end_group();
             if (i < BEHIND) continue;
             await_groups<BEHIND>();
