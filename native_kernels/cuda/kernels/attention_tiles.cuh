@@ -20,12 +20,7 @@ static_assert(HEADS == 8, "a product has 8 columns of heads");
 #define PARTIES (WIDE ? 1 : WARPS)
 #define TILE 16
 #define STEP (WARPS * TILE)    // positions that a block reads at a time
-#ifndef PREFETCHED
-#define PREFETCHED 3  // tiles that a warp prefetches before it loads them
-#endif
-#ifndef BLOCKS
 #define BLOCKS (HEAD_DIM > 128 || HEAD_DIM % 8 ? 2 : 3)
-#endif
 #define SMALL (HEAD_DIM <= 128)  // whether there are registers for the queries and a whole tile at once
 #define DIMS (4 * CODEC)       // numbers of values that a lane loads at a time: 8 halves, 4 bytes
 #define KEY_PIECES ((HEAD_DIM + 31) / 32)
@@ -168,24 +163,6 @@ DEVICE void load_values(const Task& task, int base, int g, int t, ValuePiece (*o
             const int position = min(position_of(base, t, i), task.end - 1);
             load_piece(task.values, task.rows + position, DIMS * (8 * p + g), out[p][i]);
         }
-}
-
-// Have the second-level cache load this warp's tile of keys and values: more bytes in flight than registers hold.
-DEVICE void prefetch_tile(const Task& task, int base) {
-    constexpr int ROW = HEAD_DIM * CODEC;
-    if (base >= task.end) return;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int byte = 128 * lane; byte < TILE * ROW; byte += 32 * 128) {
-        const u64 at = (task.rows + min(base + byte / ROW, task.end - 1)) * ROW + byte % ROW;
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(task.keys + at));
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(task.values + at));
-    }
-    if (CODEC == 1 && lane < 4) {
-        const u64 at = (task.rows + min(base + TILE / 4 * lane, task.end - 1)) * KEY_PIECES;
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(task.key_scales + at));
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(task.value_scales + at));
-    }
 }
 
 // The halves of a piece, two a word.
@@ -345,8 +322,6 @@ DEVICE void find(const Task& task, Found& found) {
     ValuePiece values[VALUE_PIECES][4];
     int base = task.first + TILE * warp;
     Scales key_scales = {}, value_scales = {};
-#pragma unroll
-    for (int i = 1; i < PREFETCHED; i++) prefetch_tile(task, base + i * STEP);
     if (SMALL) {
         load_keys(task, base, g, t, low, high, key_scales);
         load_values(task, base, g, t, values, value_scales);
@@ -363,7 +338,6 @@ DEVICE void find(const Task& task, Found& found) {
     for (; base < task.end; base += STEP) {  // the next tile is loaded as soon as there are registers for it
         const bool more = base + STEP < task.end;
         float weights[4];
-        if (PREFETCHED) prefetch_tile(task, base + PREFETCHED * STEP);
         if (!SMALL) load_keys(task, base, g, t, low, high, key_scales);
         score(low, q, key_scales, 0, weights);
         score(high, q, key_scales, 2, weights + 2);
@@ -382,7 +356,7 @@ DEVICE void find(const Task& task, Found& found) {
 }
 #else
 #define OWN_PIECES ((VALUE_PIECES + WARPS - 1) / WARPS)  // of values, for each warp
-#define SOME_PIECES (KEY_PIECES % 4 == 0 ? 4 : KEY_PIECES % 3 == 0 ? 3 : KEY_PIECES % 2 == 0 ? 2 : 1)  // pieces of keys
+#define AHEAD (KEY_PIECES % 4 == 0 ? 4 : KEY_PIECES % 3 == 0 ? 3 : KEY_PIECES % 2 == 0 ? 2 : 1)  // pieces of keys
 
 // The scores of this lane's four positions of a tile.
 DEVICE void score_tile(const Task& task, int base, int g, int t, const u32* q, float (&scores)[4]) {
@@ -391,10 +365,10 @@ DEVICE void score_tile(const Task& task, int base, int g, int t, const u32* q, f
     float low_sum[4] = {0.f, 0.f, 0.f, 0.f}, high_sum[4] = {0.f, 0.f, 0.f, 0.f};
     scores[0] = scores[1] = scores[2] = scores[3] = 0.f;
 #pragma unroll
-    for (int from = 0; from < KEY_PIECES; from += SOME_PIECES) {
-        KeyPiece low[SOME_PIECES], high[SOME_PIECES];
+    for (int from = 0; from < KEY_PIECES; from += AHEAD) {
+        KeyPiece low[AHEAD], high[AHEAD];
 #pragma unroll
-        for (int p = 0; p < SOME_PIECES; p++) {
+        for (int p = 0; p < AHEAD; p++) {
             const int d = 32 * (from + p) + 8 * t;
             load_piece(task.keys, task.rows + min(base + g, task.end - 1), d, low[p]);
             load_piece(task.keys, task.rows + min(base + 8 + g, task.end - 1), d, high[p]);

@@ -9,10 +9,7 @@
 #include "wgmma.cuh"
 
 #define QUERIES 128
-#ifndef STAGES
 #define STAGES(DIM) (DIM == 256 ? 5 : 6)  // of the ring, each a tile of keys or of values
-#endif
-#define BEHIND 2  // tiles whose copies may be in flight after the next one was begun
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -29,32 +26,31 @@ struct Turn {
     }
 };
 
-// Copy KEYS positions from `first` on into boxes of 64 columns; zeros beyond the last one and beyond dim. 128 threads.
+// Copy KEYS positions from `place` on into boxes of 64 columns; zeros from `count` positions on and beyond dim. 128 threads.
 template <int DIM, int KEYS>
-__device__ __forceinline__ void bring(u8* room, u32 at, const Kept& k, int codec, u64 base, int first, int last, int dim) {
-    constexpr int CHUNKS = DIM / 8, ROWS = 128 / CHUNKS, EACH = KEYS / ROWS, BATCH = 8;
+__device__ __forceinline__ void bring(u8* room, u32 at, const Kept& k, int codec, u64 place, int count, int dim) {
+    constexpr int CHUNKS = DIM / 8, ROWS = 128 / CHUNKS, EACH = KEYS / ROWS;
+    constexpr int AHEAD = 4;  // bytes of more positions in flight would spill registers
     const int thread = threadIdx.x % 128, chunk = thread % CHUNKS, row = thread / CHUNKS;
-    const bool inside = 8 * chunk < dim;
+    const int left = 8 * chunk < dim ? count - row : 0;
+    place += row;
     at += chunk / 8 * (KEYS * 128);
     if (codec == 1) {
-        const u16* from = (const u16*)k.numbers + (base + first + row) * dim + 8 * chunk;
+        const u16* from = (const u16*)k.numbers + place * dim + 8 * chunk;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             copy_16(at + narrow_place(row + ROWS * i, chunk % 8), from + (u64)(ROWS * i) * dim,
-                    inside && first + row + ROWS * i <= last ? 16 : 0);
+                    ROWS * i < left ? 16 : 0);
     } else {
+        const Kept from = {k.numbers + place * dim + 8 * chunk, k.scales + 2 * (place * ((dim + 31) / 32) + chunk / 4)};
+        uint4 some[AHEAD];
 #pragma unroll
-        for (int i = 0; i < EACH; i += BATCH) {
-            uint4 some[BATCH];
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                const int position = first + row + ROWS * (i + j);
-                some[j] = inside && position <= last ? eight_stored(k, 2, base + position, dim, 8 * chunk)
-                                                     : make_uint4(0, 0, 0, 0);
-            }
-#pragma unroll
-            for (int j = 0; j < BATCH; j++)
-                *(uint4*)(room + at + narrow_place(row + ROWS * (i + j), chunk % 8)) = as_halves(some[j], 2);
+        for (int i = -AHEAD; i < EACH; i++) {
+            uint4& one = some[(i + AHEAD) % AHEAD];
+            if (i >= 0) *(uint4*)(room + at + narrow_place(row + ROWS * i, chunk % 8)) = as_halves(one, 2);
+            if (i + AHEAD < EACH)
+                one = ROWS * (i + AHEAD) < left ? eight_stored(from, 2, ROWS * (i + AHEAD), dim, 0)
+                                                : make_uint4(0, 0, 0, 0);
         }
     }
 }
@@ -64,7 +60,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
                                        const Kept values, int codec, int dim, int n_tokens, int start, int group,
                                        int capacity, float scale, float softcap, int window, const float* sinks) {
     constexpr u32 BOX = KEYS * 128, TILE = DIM / 64 * BOX, OWN = 64 * DIM * 2;  // bytes; OWN: queries of a warpgroup
-    constexpr int PART = DIM % 128 ? 64 : 128, N_STAGES = STAGES(DIM);          // PART: numbers of values per product
+    constexpr int PART = DIM % 128 ? 64 : 128;                                  // numbers of values per product
+    constexpr int N_STAGES = STAGES(DIM), BEHIND = N_STAGES / 2;  // BEHIND: copies in flight after the next was begun
     extern __shared__ __align__(1024) u8 room[];  // queries, ring, barriers
     const u32 start_at = shared_address(room), full = start_at + 2 * OWN + N_STAGES * TILE, empty = full + 8 * N_STAGES;
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4, head = blockIdx.y, third = threadIdx.x / 128;
@@ -82,32 +79,31 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 
     Turn turn;
     if (third == 2) {  // keys of tile 0, then of each next one with the values before it, at last the last values
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-        int shown = 0;
-        const auto show = [&] {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        const auto show = [&](int behind) {
+            const int stage = turn.stage - behind;
             show_stores();
             __syncwarp();
-            if (lane == 0) arrive(full + 8 * shown);
-            shown = shown + 1 == N_STAGES ? 0 : shown + 1;
+            if (lane == 0) arrive(full + 8 * (stage < 0 ? stage + N_STAGES : stage));
         };
         for (int i = 0; i < 2 * n_tiles; i++, turn.next(N_STAGES)) {
             const bool of_keys = i == 0 || (i % 2 && i < 2 * n_tiles - 1);
             const int tile = of_keys ? (i + 1) / 2 : (i - 1) / 2;
             const Kept from = {of_keys ? keys.numbers : values.numbers, of_keys ? keys.scales : values.scales};
             await(empty + 8 * turn.stage, turn.phase ^ 1);
-            bring<DIM, KEYS>(room, 2 * OWN + turn.stage * TILE + (codec == 1 ? start_at : 0), from, codec, base,
-                             first + tile * KEYS, last, dim);
+            bring<DIM, KEYS>(room, 2 * OWN + turn.stage * TILE + (codec == 1 ? start_at : 0), from, codec,
+                             base + first + tile * KEYS, last - first + 1 - tile * KEYS, dim);
             end_group();
             if (i < BEHIND) continue;
             await_groups<BEHIND>();
-            show();
+            show(BEHIND);
         }
         await_groups<0>();
-        for (int i = min(BEHIND, 2 * n_tiles); i; i--) show();
+        for (int i = min(BEHIND, 2 * n_tiles); i; i--) show(i);
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
     const int row = 16 * warp + lane / 4, own = query0 + 64 * third + row;
     float back[2];
 #pragma unroll
