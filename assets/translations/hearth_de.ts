@@ -961,6 +961,10 @@
 <translation>Wie schnell der Prompt gelesen wurde</translation>
 </message>
 <message>
+<source>Memory does not hold all experts. Those that it lacks are read from the disk for each token.</source>
+<translation>Der Speicher fasst nicht alle Experten. Was ihm fehlt, wird für jedes Token vom Datenträger gelesen.</translation>
+</message>
+<message>
 <source>Memory used</source>
 <translation>Belegter Speicher</translation>
 </message>
@@ -1049,6 +1053,10 @@
 <translation>erstes Token</translation>
 </message>
 <message>
+<source>from the disk</source>
+<translation>vom Datenträger</translation>
+</message>
+<message>
 <source>mean over the last answer</source>
 <translation>Mittel der letzten Antwort</translation>
 </message>
@@ -1087,6 +1095,10 @@
 <message>
 <source>reading</source>
 <translation>Lesen</translation>
+</message>
+<message>
+<source>the CPU computes all experts</source>
+<translation>die CPU berechnet alle Experten</translation>
 </message>
 <message>
 <source>the {part} on the GPU do {share} of the work</source>
@@ -3587,153 +3599,6 @@
 <translation>{n} von {total}</translation>
 </message>
 <message>
-<source>Active neurons by layer, from {low} to {high}</source>
-<translation>Aktive Neuronen je Schicht, {low} bis {high}</translation>
-</message>
-<message>
-<source>Alternatives</source>
-<translation>Alternativen</translation>
-</message>
-<message>
-<source>Bytes read</source>
-<translation>Gelesene Bytes</translation>
-</message>
-<message>
-<source>Choose one: the model continues from it in another version of this answer.</source>
-<translation>Wählen Sie eine: Das Modell setzt damit eine weitere Fassung dieser Antwort fort.</translation>
-</message>
-<message>
-<source>Close</source>
-<translation>Schließen</translation>
-</message>
-<message numerus="yes">
-<source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
-<translation>
-<numerusform>In einem Durchlauf mit {n} Vermutung berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</numerusform>
-<numerusform>In einem Durchlauf mit {n} Vermutungen berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</numerusform>
-</translation>
-</message>
-<message>
-<source>Copied</source>
-<translation>Kopiert</translation>
-</message>
-<message>
-<source>Copy ids</source>
-<translation>IDs kopieren</translation>
-</message>
-<message>
-<source>Copy text</source>
-<translation>Text kopieren</translation>
-</message>
-<message>
-<source>Cost</source>
-<translation>Aufwand</translation>
-</message>
-<message>
-<source>Export…</source>
-<translation>Exportieren…</translation>
-</message>
-<message>
-<source>Find</source>
-<translation>Suchen</translation>
-</message>
-<message>
-<source>Find in the tokens</source>
-<translation>In den Token suchen</translation>
-</message>
-<message>
-<source>In this model and mode, every neuron is active.</source>
-<translation>In diesem Modell und Modus ist jedes Neuron aktiv.</translation>
-</message>
-<message>
-<source>Layer {layer}: experts {ids}</source>
-<translation>Schicht {layer}: Experten {ids}</translation>
-</message>
-<message>
-<source>Layer {layer}: experts {ids}; {n} on the GPU</source>
-<translation>Schicht {layer}: Experten {ids}; {n} auf der GPU</translation>
-</message>
-<message>
-<source>Layer {layer}: {share} active</source>
-<translation>Schicht {layer}: {share} aktiv</translation>
-</message>
-<message>
-<source>More shading: less likely. Dotted: not the most likely token.</source>
-<translation>Stärker hinterlegt: weniger wahrscheinlich. Gepunktet: nicht das wahrscheinlichste Token.</translation>
-</message>
-<message>
-<source>Neurons active</source>
-<translation>Aktive Neuronen</translation>
-</message>
-<message>
-<source>Not found</source>
-<translation>Nicht gefunden</translation>
-</message>
-<message>
-<source>Record from now on</source>
-<translation>Ab jetzt aufzeichnen</translation>
-</message>
-<message>
-<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
-<translation>Dieses Token ergibt sich beim Lesen des ganzen Prompts, das seine Zeit einschließt. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
-</message>
-<message>
-<source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
-<translation>Dieses Token wurde vermutet und in einem Durchlauf mit einem früheren berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
-</message>
-<message>
-<source>Token {place} of {n}, id {id}</source>
-<translation>Token {place} von {n}, ID {id}</translation>
-</message>
-<message>
-<source>Token {words}, id {id}</source>
-<translation>Token {words}, ID {id}</translation>
-</message>
-<message>
-<source>Token {words}, {share}</source>
-<translation>Token {words}, {share}</translation>
-</message>
-<message>
-<source>Tokens of the answer</source>
-<translation>Token der Antwort</translation>
-</message>
-<message>
-<source>Tokens of the prompt</source>
-<translation>Token des Prompts</translation>
-</message>
-<message>
-<source>View</source>
-<translation>Ansicht</translation>
-</message>
-<message>
-<source>You chose this token; nothing was computed for it.</source>
-<translation>Sie haben dieses Token gewählt; dafür wurde nichts berechnet.</translation>
-</message>
-<message>
-<source>not known here</source>
-<translation>hier nicht bekannt</translation>
-</message>
-<message>
-<source>prompt of {n}</source>
-<translation>Prompt mit {n}</translation>
-</message>
-<message>
-<source>under 0.1%</source>
-<translation>unter 0,1%</translation>
-</message>
-<message>
-<source>{cpu}, all on the CPU</source>
-<translation>{cpu}, alle auf der CPU</translation>
-</message>
-<message>
-<source>{gpu} on the GPU, {cpu} on the CPU</source>
-<translation>{gpu} auf der GPU, {cpu} auf der CPU</translation>
-</message>
-<message>
-<source>{n} more were too many to keep</source>
-<translation>{n} mehr waren zu viele zum Aufbewahren</translation>
-</message>
-<message>
 <source>Cancel the download</source>
 <translation>Download abbrechen</translation>
 </message>
@@ -3939,6 +3804,10 @@
 <message>
 <source>Choose a file of results that the command hearth-engine compare has written.</source>
 <translation>Wählen Sie eine Datei mit Ergebnissen, die der Befehl hearth-engine compare geschrieben hat.</translation>
+</message>
+<message>
+<source>Close</source>
+<translation>Schließen</translation>
 </message>
 <message>
 <source>Couldn't open {name}</source>
@@ -4715,12 +4584,199 @@
 <translation>Diese Datei liegt in keinem Ihrer Ordner mit Dokumenten, daher öffnet Hearth sie nicht. Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
+<source>View</source>
+<translation>Ansicht</translation>
+</message>
+<message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
 <source>{name} (optional)</source>
 <translation>{name} (freiwillig)</translation>
+</message>
+<message>
+<source>Active before too</source>
+<translation>Schon davor aktiv</translation>
+</message>
+<message>
+<source>Alternatives</source>
+<translation>Alternativen</translation>
+</message>
+<message>
+<source>Bytes read</source>
+<translation>Gelesene Bytes</translation>
+</message>
+<message>
+<source>Choose one: the model continues from it in another version of this answer.</source>
+<translation>Wählen Sie eine: Das Modell setzt damit eine weitere Fassung dieser Antwort fort.</translation>
+</message>
+<message numerus="yes">
+<source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
+<translation>
+<numerusform>In einem Durchlauf mit {n} Vermutung berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</numerusform>
+<numerusform>In einem Durchlauf mit {n} Vermutungen berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</numerusform>
+</translation>
+</message>
+<message>
+<source>Copied</source>
+<translation>Kopiert</translation>
+</message>
+<message>
+<source>Copy ids</source>
+<translation>IDs kopieren</translation>
+</message>
+<message>
+<source>Copy text</source>
+<translation>Text kopieren</translation>
+</message>
+<message>
+<source>Cost</source>
+<translation>Aufwand</translation>
+</message>
+<message>
+<source>Export…</source>
+<translation>Exportieren…</translation>
+</message>
+<message>
+<source>Find</source>
+<translation>Suchen</translation>
+</message>
+<message>
+<source>Find in the tokens</source>
+<translation>In den Token suchen</translation>
+</message>
+<message>
+<source>In this model and mode, every neuron is active.</source>
+<translation>In diesem Modell und Modus ist jedes Neuron aktiv.</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}</source>
+<translation>Schicht {layer}: Experten {ids}</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}; {n} on the GPU</source>
+<translation>Schicht {layer}: Experten {ids}; {n} auf der GPU</translation>
+</message>
+<message>
+<source>More shading: less likely. Dotted: not the most likely token.</source>
+<translation>Stärker hinterlegt: weniger wahrscheinlich. Gepunktet: nicht das wahrscheinlichste Token.</translation>
+</message>
+<message>
+<source>Neurons active</source>
+<translation>Aktive Neuronen</translation>
+</message>
+<message>
+<source>Not found</source>
+<translation>Nicht gefunden</translation>
+</message>
+<message>
+<source>Record from now on</source>
+<translation>Ab jetzt aufzeichnen</translation>
+</message>
+<message>
+<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
+<translation>Dieses Token ergibt sich beim Lesen des ganzen Prompts, das seine Zeit einschließt. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
+</message>
+<message>
+<source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
+<translation>Dieses Token wurde vermutet und in einem Durchlauf mit einem früheren berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
+</message>
+<message>
+<source>Token {place} of {n}, id {id}</source>
+<translation>Token {place} von {n}, ID {id}</translation>
+</message>
+<message>
+<source>Token {words}, id {id}</source>
+<translation>Token {words}, ID {id}</translation>
+</message>
+<message>
+<source>Token {words}, {share}</source>
+<translation>Token {words}, {share}</translation>
+</message>
+<message>
+<source>Tokens of the answer</source>
+<translation>Token der Antwort</translation>
+</message>
+<message>
+<source>Tokens of the prompt</source>
+<translation>Token des Prompts</translation>
+</message>
+<message>
+<source>You chose this token; nothing was computed for it.</source>
+<translation>Sie haben dieses Token gewählt; dafür wurde nichts berechnet.</translation>
+</message>
+<message>
+<source>not known here</source>
+<translation>hier nicht bekannt</translation>
+</message>
+<message>
+<source>prompt of {n}</source>
+<translation>Prompt mit {n}</translation>
+</message>
+<message>
+<source>{cpu}, all on the CPU</source>
+<translation>{cpu}, alle auf der CPU</translation>
+</message>
+<message>
+<source>{gpu} on the GPU, {cpu} on the CPU</source>
+<translation>{gpu} auf der GPU, {cpu} auf der CPU</translation>
+</message>
+<message>
+<source>{n} more were too many to keep</source>
+<translation>{n} mehr waren zu viele zum Aufbewahren</translation>
+</message>
+<message>
+<source>Active neurons by layer, from {low} to {high}</source>
+<translation>Aktive Neuronen je Schicht, {low} bis {high}</translation>
+</message>
+<message>
+<source>Copy neuron ids</source>
+<translation>Neuronen-IDs kopieren</translation>
+</message>
+<message>
+<source>Ids of the active neurons</source>
+<translation>IDs der aktiven Neuronen</translation>
+</message>
+<message>
+<source>Layer {layer}: {n} of {all} neurons active</source>
+<translation>Schicht {layer}: {n} von {all} Neuronen aktiv</translation>
+</message>
+<message>
+<source>Layer {layer}: {share} active</source>
+<translation>Schicht {layer}: {share} aktiv</translation>
+</message>
+<message>
+<source>Neuron {neuron}: active</source>
+<translation>Neuron {neuron}: aktiv</translation>
+</message>
+<message>
+<source>Neuron {neuron}: active only for the token before</source>
+<translation>Neuron {neuron}: nur beim Token davor aktiv</translation>
+</message>
+<message>
+<source>Neuron {neuron}: active, as for the token before</source>
+<translation>Neuron {neuron}: aktiv, wie beim Token davor</translation>
+</message>
+<message>
+<source>Neuron {neuron}: not active</source>
+<translation>Neuron {neuron}: nicht aktiv</translation>
+</message>
+<message>
+<source>Which neurons were active is kept only for the last {n} of this answer's tokens.</source>
+<translation>Welche Neuronen aktiv waren, ist nur für die letzten {n} Token dieser Antwort aufbewahrt.</translation>
+</message>
+<message>
+<source>Which neurons were active was not recorded for this answer.</source>
+<translation>Welche Neuronen aktiv waren, wurde bei dieser Antwort nicht aufgezeichnet.</translation>
+</message>
+<message>
+<source>under 0.1%</source>
+<translation>unter 0,1%</translation>
+</message>
+<message>
+<source>{n} also for the token before, in the stronger colour</source>
+<translation>{n} auch beim Token davor, in der kräftigeren Farbe</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>

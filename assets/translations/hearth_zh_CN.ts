@@ -946,6 +946,10 @@
 <translation>阅读提示的速度</translation>
 </message>
 <message>
+<source>Memory does not hold all experts. Those that it lacks are read from the disk for each token.</source>
+<translation>内存容纳不下所有专家。所缺的专家会为每个 token 从磁盘读取。</translation>
+</message>
+<message>
 <source>Memory used</source>
 <translation>已用内存</translation>
 </message>
@@ -1034,6 +1038,10 @@
 <translation>首个 token</translation>
 </message>
 <message>
+<source>from the disk</source>
+<translation>来自磁盘</translation>
+</message>
+<message>
 <source>mean over the last answer</source>
 <translation>上一个回答的平均值</translation>
 </message>
@@ -1072,6 +1080,10 @@
 <message>
 <source>reading</source>
 <translation>阅读</translation>
+</message>
+<message>
+<source>the CPU computes all experts</source>
+<translation>所有专家由 CPU 计算</translation>
 </message>
 <message>
 <source>the {part} on the GPU do {share} of the work</source>
@@ -3566,152 +3578,6 @@
 <translation>第 {n} 个，共 {total} 个</translation>
 </message>
 <message>
-<source>Active neurons by layer, from {low} to {high}</source>
-<translation>各层活跃神经元，{low} 到 {high}</translation>
-</message>
-<message>
-<source>Alternatives</source>
-<translation>备选</translation>
-</message>
-<message>
-<source>Bytes read</source>
-<translation>读取字节</translation>
-</message>
-<message>
-<source>Choose one: the model continues from it in another version of this answer.</source>
-<translation>选择一个：模型会从它继续，写出此回答的另一个版本。</translation>
-</message>
-<message>
-<source>Close</source>
-<translation>关闭</translation>
-</message>
-<message numerus="yes">
-<source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
-<translation>
-<numerusform>与 {n} 个猜测一起计算。其自身的字节和神经元未知。</numerusform>
-</translation>
-</message>
-<message>
-<source>Copied</source>
-<translation>已复制</translation>
-</message>
-<message>
-<source>Copy ids</source>
-<translation>复制编号</translation>
-</message>
-<message>
-<source>Copy text</source>
-<translation>复制文本</translation>
-</message>
-<message>
-<source>Cost</source>
-<translation>开销</translation>
-</message>
-<message>
-<source>Export…</source>
-<translation>导出…</translation>
-</message>
-<message>
-<source>Find</source>
-<translation>查找</translation>
-</message>
-<message>
-<source>Find in the tokens</source>
-<translation>在词元中查找</translation>
-</message>
-<message>
-<source>In this model and mode, every neuron is active.</source>
-<translation>在此模型和模式下，所有神经元都活跃。</translation>
-</message>
-<message>
-<source>Layer {layer}: experts {ids}</source>
-<translation>第 {layer} 层：专家 {ids}</translation>
-</message>
-<message>
-<source>Layer {layer}: experts {ids}; {n} on the GPU</source>
-<translation>第 {layer} 层：专家 {ids}；{n} 个在 GPU 上</translation>
-</message>
-<message>
-<source>Layer {layer}: {share} active</source>
-<translation>第 {layer} 层：{share} 活跃</translation>
-</message>
-<message>
-<source>More shading: less likely. Dotted: not the most likely token.</source>
-<translation>底色越重越不可能。点线：并非最可能的词元。</translation>
-</message>
-<message>
-<source>Neurons active</source>
-<translation>活跃神经元</translation>
-</message>
-<message>
-<source>Not found</source>
-<translation>未找到</translation>
-</message>
-<message>
-<source>Record from now on</source>
-<translation>从现在起记录</translation>
-</message>
-<message>
-<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
-<translation>此词元来自读取整个提示，其时间包含读取。其自身的字节和神经元未知。</translation>
-</message>
-<message>
-<source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
-<translation>此词元是猜中的，与较早的词元一起计算。其自身的字节和神经元未知。</translation>
-</message>
-<message>
-<source>Token {place} of {n}, id {id}</source>
-<translation>第 {place} 个词元，共 {n} 个，编号 {id}</translation>
-</message>
-<message>
-<source>Token {words}, id {id}</source>
-<translation>词元 {words}，编号 {id}</translation>
-</message>
-<message>
-<source>Token {words}, {share}</source>
-<translation>词元 {words}，{share}</translation>
-</message>
-<message>
-<source>Tokens of the answer</source>
-<translation>回答的词元</translation>
-</message>
-<message>
-<source>Tokens of the prompt</source>
-<translation>提示的词元</translation>
-</message>
-<message>
-<source>View</source>
-<translation>视图</translation>
-</message>
-<message>
-<source>You chose this token; nothing was computed for it.</source>
-<translation>此词元由您选择，没有为它进行计算。</translation>
-</message>
-<message>
-<source>not known here</source>
-<translation>此处未知</translation>
-</message>
-<message>
-<source>prompt of {n}</source>
-<translation>提示 {n}</translation>
-</message>
-<message>
-<source>under 0.1%</source>
-<translation>低于 0.1%</translation>
-</message>
-<message>
-<source>{cpu}, all on the CPU</source>
-<translation>{cpu}，全部在 CPU 上</translation>
-</message>
-<message>
-<source>{gpu} on the GPU, {cpu} on the CPU</source>
-<translation>GPU 上 {gpu}，CPU 上 {cpu}</translation>
-</message>
-<message>
-<source>{n} more were too many to keep</source>
-<translation>另有 {n} 过多，未保存</translation>
-</message>
-<message>
 <source>Cancel the download</source>
 <translation>取消下载</translation>
 </message>
@@ -3916,6 +3782,10 @@
 <message>
 <source>Choose a file of results that the command hearth-engine compare has written.</source>
 <translation>请选择由命令 hearth-engine compare 写入的结果文件。</translation>
+</message>
+<message>
+<source>Close</source>
+<translation>关闭</translation>
 </message>
 <message>
 <source>Couldn't open {name}</source>
@@ -4678,12 +4548,198 @@
 <translation>此文件不在您的任何文档文件夹中，因此 Hearth 不会打开它。下面是模型读取的文本。</translation>
 </message>
 <message>
+<source>View</source>
+<translation>视图</translation>
+</message>
+<message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why}下面是模型读取的文本。</translation>
 </message>
 <message>
 <source>{name} (optional)</source>
 <translation>{name}（可选）</translation>
+</message>
+<message>
+<source>Active before too</source>
+<translation>之前也激活</translation>
+</message>
+<message>
+<source>Alternatives</source>
+<translation>备选</translation>
+</message>
+<message>
+<source>Bytes read</source>
+<translation>读取字节</translation>
+</message>
+<message>
+<source>Choose one: the model continues from it in another version of this answer.</source>
+<translation>选择一个：模型会从它继续，写出此回答的另一个版本。</translation>
+</message>
+<message numerus="yes">
+<source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
+<translation>
+<numerusform>与 {n} 个猜测一起计算。其自身的字节和神经元未知。</numerusform>
+</translation>
+</message>
+<message>
+<source>Copied</source>
+<translation>已复制</translation>
+</message>
+<message>
+<source>Copy ids</source>
+<translation>复制编号</translation>
+</message>
+<message>
+<source>Copy text</source>
+<translation>复制文本</translation>
+</message>
+<message>
+<source>Cost</source>
+<translation>开销</translation>
+</message>
+<message>
+<source>Export…</source>
+<translation>导出…</translation>
+</message>
+<message>
+<source>Find</source>
+<translation>查找</translation>
+</message>
+<message>
+<source>Find in the tokens</source>
+<translation>在词元中查找</translation>
+</message>
+<message>
+<source>In this model and mode, every neuron is active.</source>
+<translation>在此模型和模式下，所有神经元都活跃。</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}</source>
+<translation>第 {layer} 层：专家 {ids}</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}; {n} on the GPU</source>
+<translation>第 {layer} 层：专家 {ids}；{n} 个在 GPU 上</translation>
+</message>
+<message>
+<source>More shading: less likely. Dotted: not the most likely token.</source>
+<translation>底色越重越不可能。点线：并非最可能的词元。</translation>
+</message>
+<message>
+<source>Neurons active</source>
+<translation>活跃神经元</translation>
+</message>
+<message>
+<source>Not found</source>
+<translation>未找到</translation>
+</message>
+<message>
+<source>Record from now on</source>
+<translation>从现在起记录</translation>
+</message>
+<message>
+<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
+<translation>此词元来自读取整个提示，其时间包含读取。其自身的字节和神经元未知。</translation>
+</message>
+<message>
+<source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
+<translation>此词元是猜中的，与较早的词元一起计算。其自身的字节和神经元未知。</translation>
+</message>
+<message>
+<source>Token {place} of {n}, id {id}</source>
+<translation>第 {place} 个词元，共 {n} 个，编号 {id}</translation>
+</message>
+<message>
+<source>Token {words}, id {id}</source>
+<translation>词元 {words}，编号 {id}</translation>
+</message>
+<message>
+<source>Token {words}, {share}</source>
+<translation>词元 {words}，{share}</translation>
+</message>
+<message>
+<source>Tokens of the answer</source>
+<translation>回答的词元</translation>
+</message>
+<message>
+<source>Tokens of the prompt</source>
+<translation>提示的词元</translation>
+</message>
+<message>
+<source>You chose this token; nothing was computed for it.</source>
+<translation>此词元由您选择，没有为它进行计算。</translation>
+</message>
+<message>
+<source>not known here</source>
+<translation>此处未知</translation>
+</message>
+<message>
+<source>prompt of {n}</source>
+<translation>提示 {n}</translation>
+</message>
+<message>
+<source>{cpu}, all on the CPU</source>
+<translation>{cpu}，全部在 CPU 上</translation>
+</message>
+<message>
+<source>{gpu} on the GPU, {cpu} on the CPU</source>
+<translation>GPU 上 {gpu}，CPU 上 {cpu}</translation>
+</message>
+<message>
+<source>{n} more were too many to keep</source>
+<translation>另有 {n} 过多，未保存</translation>
+</message>
+<message>
+<source>Active neurons by layer, from {low} to {high}</source>
+<translation>各层活跃神经元，{low} 到 {high}</translation>
+</message>
+<message>
+<source>Copy neuron ids</source>
+<translation>复制神经元编号</translation>
+</message>
+<message>
+<source>Ids of the active neurons</source>
+<translation>激活神经元的编号</translation>
+</message>
+<message>
+<source>Layer {layer}: {n} of {all} neurons active</source>
+<translation>第 {layer} 层：{all} 个神经元中 {n} 个激活</translation>
+</message>
+<message>
+<source>Layer {layer}: {share} active</source>
+<translation>第 {layer} 层：{share} 活跃</translation>
+</message>
+<message>
+<source>Neuron {neuron}: active</source>
+<translation>神经元 {neuron}：激活</translation>
+</message>
+<message>
+<source>Neuron {neuron}: active only for the token before</source>
+<translation>神经元 {neuron}：仅前一个词元激活</translation>
+</message>
+<message>
+<source>Neuron {neuron}: active, as for the token before</source>
+<translation>神经元 {neuron}：激活，与前一个词元相同</translation>
+</message>
+<message>
+<source>Neuron {neuron}: not active</source>
+<translation>神经元 {neuron}：未激活</translation>
+</message>
+<message>
+<source>Which neurons were active is kept only for the last {n} of this answer's tokens.</source>
+<translation>仅保留此回答最后 {n} 个词元激活了哪些神经元。</translation>
+</message>
+<message>
+<source>Which neurons were active was not recorded for this answer.</source>
+<translation>此回答未记录激活了哪些神经元。</translation>
+</message>
+<message>
+<source>under 0.1%</source>
+<translation>低于 0.1%</translation>
+</message>
+<message>
+<source>{n} also for the token before, in the stronger colour</source>
+<translation>其中 {n} 个在前一个词元也激活，颜色更深</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>

@@ -258,6 +258,8 @@ class CodeBlockView(QFrame):
             language = block.language
             self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
             self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
+            if not block.closed and diagrams.can_draw(language):
+                diagrams.current().warm()
         self._closed = block.closed
         self._browse.setVisible(block.closed and block.language in ("html", "svg"))
         self.text.code = block.code
