@@ -55,6 +55,7 @@ _DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
 _HEAD_DIMS, _HALF_DIMS, _WIDE_DIMS = (64, 128, 256, 512, 576), (64, 128), (256, 512, 576)
 MAX_HEAD_DIM = _HEAD_DIMS[-1]
 _HALF_KEYS = 64  # flash_half.cu
+_RINGS = {64: (128, 6), 128: (128, 6), 256: (64, 5)}  # positions of a tile, and tiles of the ring: flash_wgmma.cu
 _WIDE_KEYS, _WIDE_BLOCKS = 32, {256: (48, 2), 512: (48, 4), 576: (32, 6)}  # queries and parts of a head: flash_wide.cu
 _OF_SHARED = 576  # that kernel takes only heads of so many numbers, whose keys are the values too
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
@@ -135,6 +136,15 @@ class GpuPrefillOps:
             self._functions[f"attend_half_{dim}"].allow_shared(_half_bytes(dim))
         for dim in self._wide_dims:
             self._functions[f"attend_wide_{dim}"].allow_shared(_wide_bytes(dim))
+        self._ring_dims: list[int] = []
+        if device.capability == CAPABILITY:
+            module = load(device, "flash_wgmma")
+            self._modules.append(module)
+            for dim in _RINGS:
+                name = f"attend_wgmma_{dim}"
+                self._functions[name] = module.function(name)
+                self._functions[name].allow_shared(_wgmma_bytes(dim))
+                self._ring_dims.append(dim)
         self.wgmma: WgmmaProducts | None = None  # None: gemm.cu computes all products
         if device.capability == CAPABILITY and device.driver.offers("cuTensorMapEncodeTiled", "cuLaunchKernelEx"):
             module = load(device, "gemm_wgmma")
@@ -600,6 +610,9 @@ class GpuPrefillOps:
     def _attention_of(self, kv: GpuKv) -> tuple[str, int, int, int]:
         """Return the name of the kernel of attention, queries and threads of a block, and bytes of shared memory."""
         if kv.codec != "f32" and kv.head_dim % 8 == 0:
+            for dim in self._ring_dims:
+                if kv.head_dim <= dim:
+                    return f"attend_wgmma_{dim}", 128, 384, _wgmma_bytes(dim)
             for dim in _HALF_DIMS:
                 if kv.head_dim <= dim:
                     return f"attend_half_{dim}", 128, 256, _half_bytes(dim)
@@ -614,6 +627,12 @@ class GpuPrefillOps:
 def _half_bytes(dim: int) -> int:
     """Return the shared memory of a block of flash_half.cu."""
     return 2 * 2 * _HALF_KEYS * dim * 2  # keys and values in turns
+
+
+def _wgmma_bytes(dim: int) -> int:
+    """Return the shared memory of a block of flash_wgmma.cu: queries, ring, and two barriers for each tile of it."""
+    positions, n_tiles = _RINGS[dim]
+    return 128 * dim * 2 + n_tiles * (positions * dim * 2 + 16)
 
 
 def _wide_bytes(dim: int) -> int:

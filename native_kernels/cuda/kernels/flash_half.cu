@@ -70,7 +70,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
                 8 * i < dim ? two_halves(from[8 * i] * factor, from[8 * i + 1] * factor) : 0;
         back[half] *= softcap > 0.f ? scale : LOG2_E * scale;
     }
-    const float sink = sinks ? LOG2_E * __ldg(sinks + head) : NO_SCORE, of_sink = sinks ? 1.f : 0.f;
+    const float sink = sinks ? LOG2_E * __ldg(sinks + head) : NO_SCORE, of_sink = sinks && lane % 4 == 0 ? 1.f : 0.f;
     float largest[2] = {sink, sink}, total[2] = {of_sink, of_sink}, sums[DIM / 8][4];
 #pragma unroll
     for (int i = 0; i < DIM / 2; i++) sums[i / 4][i % 4] = 0.f;
@@ -111,13 +111,14 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int query = own + 8 * half;
+        const float sum = row_sum(total[half]);
         if (query >= n_tokens) continue;
         float* to = out + query * out_step + head * dim + 2 * (lane & 3);
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++)
             if (8 * i < dim) {
-                to[8 * i] = sums[i][2 * half] / total[half];
-                to[8 * i + 1] = sums[i][2 * half + 1] / total[half];
+                to[8 * i] = sums[i][2 * half] / sum;
+                to[8 * i + 1] = sums[i][2 * half + 1] / sum;
             }
     }
 }

@@ -69,9 +69,18 @@ __device__ __forceinline__ float power_of_two(float exponent) {
     return power;
 }
 
+// For 9.0 without a branch, to 3e-7; for 10.0 that spills a register of flash_wide.cu.
+__device__ __forceinline__ float tanh_of(float x) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    return 1.f - __fdividef(2.f, 1.f + power_of_two(2.f * LOG2_E * x));
+#else
+    return tanhf(x);
+#endif
+}
+
 // Turn the scores of keys from key0 on into weights. A lane has two queries, at `position` and position + 8. back:
-// factors of their scores. largest, total: maxima of their scores and sums of their weights so far. shrink: factors for
-// their sums so far. `largest` is in units of ln 2, as is `back` without softcap. ALL: every query sees every key.
+// positive factors of their scores. largest: maxima of their scores so far, in units of ln 2, as is `back` without
+// softcap. total: this lane's sums of weights so far. shrink: factors for their sums so far. ALL: every query sees every key.
 template <int N, bool ALL>
 __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int position, int lane, const float (&back)[2],
                                       float softcap, int window, float (&largest)[2], float (&total)[2],
@@ -79,29 +88,40 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int own = position + 8 * half;
-        float most = NO_SCORE;
+        float most = NO_SCORE, factor = back[half];
+        if (softcap > 0.f) {
+#pragma unroll
+            for (int i = 0; i < N / 4; i++) {
+                float& score = scores[i / 2][2 * half + i % 2];
+                score = LOG2_E * softcap * tanh_of(score * factor / softcap);
+            }
+            factor = 1.f;
+        }
 #pragma unroll
         for (int i = 0; i < N / 4; i++) {
             const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
             float& score = scores[i / 2][2 * half + i % 2];
-            float s = score * back[half];
-            if (softcap > 0.f) s = LOG2_E * softcap * tanhf(s / softcap);
-            if (!ALL && (key > own || (window > 0 && key <= own - window))) s = NO_SCORE;
-            score = s;
-            most = fmaxf(most, s);
+            if (!ALL && (key > own || (window > 0 && key <= own - window))) score = NO_SCORE;
+            most = fmaxf(most, score);
         }
-        most = fmaxf(largest[half], row_largest(most));
+        most = fmaxf(largest[half], row_largest(most) * factor);
         shrink[half] = power_of_two(largest[half] - most);
         largest[half] = most;
         float sum = 0.f;
 #pragma unroll
         for (int i = 0; i < N / 4; i++) {
             float& score = scores[i / 2][2 * half + i % 2];
-            score = !ALL && score == NO_SCORE ? 0.f : power_of_two(score - most);
+            score = !ALL && score == NO_SCORE ? 0.f : power_of_two(fmaf(score, factor, -most));
             sum += score;
         }
-        total[half] = total[half] * shrink[half] + row_sum(sum);
+        total[half] = fmaf(total[half], shrink[half], sum);
     }
+}
+
+// Sixteen keys' weights as halves, as multiply_tile takes them.
+__device__ __forceinline__ void pack(const float (&low)[4], const float (&high)[4], u32 (&halves)[4]) {
+    halves[0] = two_halves(low[0], low[1]); halves[1] = two_halves(low[2], low[3]);
+    halves[2] = two_halves(high[0], high[1]); halves[3] = two_halves(high[2], high[3]);
 }
 
 // sums = shrink sums + weights times N values in shared memory, for 16 TILES of their numbers. place: as in `score`.
@@ -113,9 +133,8 @@ __device__ __forceinline__ void mix(float (&sums)[2 * TILES][4], const float (&w
         for (int i = 0; i < 8 * TILES; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
-        const float(&low)[4] = weights[2 * k], (&high)[4] = weights[2 * k + 1];
-        const u32 halves[4] = {two_halves(low[0], low[1]), two_halves(low[2], low[3]),
-                               two_halves(high[0], high[1]), two_halves(high[2], high[3])};
+        u32 halves[4];
+        pack(weights[2 * k], weights[2 * k + 1], halves);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             u32 b[4];

@@ -63,7 +63,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         }
         back[half] *= softcap > 0.f ? scale : LOG2_E * scale;
     }
-    const float sink = sinks ? LOG2_E * __ldg(sinks + head) : NO_SCORE, of_sink = sinks ? 1.f : 0.f;
+    const float sink = sinks ? LOG2_E * __ldg(sinks + head) : NO_SCORE, of_sink = sinks && lane % 4 == 0 ? 1.f : 0.f;
     float largest[2] = {sink, sink}, total[2] = {of_sink, of_sink}, sums[PART / 8][4];
 #pragma unroll
     for (int i = 0; i < PART / 2; i++) sums[i / 4][i % 4] = 0.f;
@@ -96,14 +96,15 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int query = own + 8 * half;
+        const float sum = row_sum(total[half]);
         if (query >= n_tokens) continue;
         float* to = out + query * out_step + head * dim + 2 * (lane & 3);
 #pragma unroll
         for (int i = 0; i < PART / 8; i++) {
             const int d = PART * part + 8 * i;
             if (d >= dim) continue;
-            to[d] = sums[i][2 * half] / total[half];
-            to[d + 1] = sums[i][2 * half + 1] / total[half];
+            to[d] = sums[i][2 * half] / sum;
+            to[d + 1] = sums[i][2 * half + 1] / sum;
         }
     }
 }

@@ -16,7 +16,13 @@ __device__ __forceinline__ u16 to_half(float f) {
 }
 
 __device__ __forceinline__ u32 two_halves(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+#else
     return (u32)to_half(low) | ((u32)to_half(high) << 16);
+#endif
 }
 
 // The power of two by which a row is multiplied before it is rounded; `back` undoes it. It is 1 if the row's maximum is

@@ -86,9 +86,9 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap* from, int colu
 // ---------------------------------------------------------------- products
 
 // Of boxes of 64 x 64 halves, rows of 128 bytes whose 16-byte words are swizzled, as copies write them: groups of eight
-// rows are 1024 bytes apart, adjacent boxes 8192.
-__device__ __forceinline__ u64 matrix_at(u32 at) {
-    return (u64)((at & 0x3ffffu) >> 4) | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+// rows are 1024 bytes apart, adjacent boxes `step`.
+__device__ __forceinline__ u64 matrix_at(u32 at, u32 step = 8192) {
+    return (u64)((at & 0x3ffffu) >> 4) | (u64)(step >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
 }
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -107,21 +107,21 @@ __device__ __forceinline__ void await_products() {
         "+f"(c[i + 7])
 #define THIRTY_TWO(i) EIGHT(i), EIGHT(i + 8), EIGHT(i + 16), EIGHT(i + 24)
 
-// c [64, N] += a [64, 16] b [16, N]; b is stored by outputs, or, with TURNED, by columns of a.
+// c [64, N] += a [64, 16] b [16, N], or = if not `adds`; b is stored by outputs, or, with TURNED, by columns of a.
 template <bool TURNED>
-__device__ __forceinline__ void multiply_group(float (&c)[32], u64 a, u64 b) {
+__device__ __forceinline__ void multiply_group(float (&c)[32], u64 a, u64 b, int adds = 1) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%34,0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) "%30,%31},"
                  "%32,%33,p,1,1,0,%35;\n}"
-                 : THIRTY_TWO(0) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
+                 : THIRTY_TWO(0) : "l"(a), "l"(b), "r"(adds), "n"((int)TURNED));
 }
 
 template <bool TURNED>
-__device__ __forceinline__ void multiply_group(float (&c)[64], u64 a, u64 b) {
+__device__ __forceinline__ void multiply_group(float (&c)[64], u64 a, u64 b, int adds = 1) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%66,0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
                  "%60,%61,%62,%63},%64,%65,p,1,1,0,%67;\n}"
-                 : THIRTY_TWO(0), THIRTY_TWO(32) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
+                 : THIRTY_TWO(0), THIRTY_TWO(32) : "l"(a), "l"(b), "r"(adds), "n"((int)TURNED));
 }
 
 template <bool TURNED>
@@ -131,5 +131,30 @@ __device__ __forceinline__ void multiply_group(float (&c)[96], u64 a, u64 b) {
                  TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95},%96,%97,p,1,1,0,%99;\n}"
                  : THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
 }
+
+// c [64, N] += a [64, 16] b [16, N]: a in registers, as multiply_tile takes it of each warp; b stored by columns of a.
+__device__ __forceinline__ void multiply_group(float (&c)[32], const u32 (&a)[4], u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%37,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) "%30,%31},"
+                 "{%32,%33,%34,%35},%36,p,1,1,1;\n}"
+                 : THIRTY_TWO(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+
+__device__ __forceinline__ void multiply_group(float (&c)[64], const u32 (&a)[4], u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%69,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
+                 "%60,%61,%62,%63},{%64,%65,%66,%67},%68,p,1,1,1;\n}"
+                 : THIRTY_TWO(0), THIRTY_TWO(32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+
+// Keep the compiler from moving uses of sums to before a wait for their products.
+template <int N>
+__device__ __forceinline__ void pin(float (&c)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+// Ordinary stores before this are visible to products after a barrier.
+__device__ __forceinline__ void show_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #endif

@@ -59,7 +59,7 @@ def test_the_builtins_of_windows_are_loaded_before_the_compiler(
 
 def _every_source_everywhere() -> list[Any]:
     """(source, architecture). Every day each source for one architecture by turns, every second time the oldest or the
-    RTX 4090's; what is made for one architecture alone, for that one."""
+    RTX 4090's; gemm_wgmma for its only one too. flash_wgmma takes 13 s of CPU time for its only one."""
     found = []
     others = [one for one in ARCHITECTURES if one not in (75, 89)]
     for (i, name), architecture in product(enumerate(sources()), ARCHITECTURES):
@@ -106,6 +106,8 @@ def _dynamic_shared(source: str, kernel: str, architecture: int) -> int:
     family, _, dim = kernel.rpartition("_")
     if source == "gemm":
         return prefill_ops.PIECES_BYTES[architecture >= 80]
+    if source == "flash_wgmma":
+        return prefill_ops._wgmma_bytes(int(dim)) if architecture == 90 else 0
     if source == "flash_half":
         return prefill_ops._half_bytes(int(dim))
     if family == "attend_wide" and (architecture >= 80 or int(dim) == prefill_ops._WIDE_DIMS[0]):

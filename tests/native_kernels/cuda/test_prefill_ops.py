@@ -417,7 +417,8 @@ def _gpu_kv(gpu: Setting, codec: Any, n_kv_heads: int, dim: int, capacity: int) 
     ("dim", "n_heads", "n_kv_heads", "pieces", "softcap", "window"),
     [(16, 4, 2, (5, 3), None, None), (64, 4, 4, (70, 130), None, None), (128, 8, 2, (129, 64, 1), 30.0, None),
      (128, 2, 1, (200, 100), None, 50), (80, 3, 1, (65,), None, 9), (36, 2, 2, (70,), None, None),
-     (96, 4, 1, (1, 300), None, 70), (256, 2, 1, (40, 90), 50.0, 33),
+     (128, 2, 1, (1500, 300), None, None), (256, 1, 1, (777,), None, 300), (96, 4, 1, (1, 300), None, 70),
+     (256, 2, 1, (40, 90), 50.0, 33),
      (512, 4, 2, (49, 130), None, 40), (200, 2, 1, (100,), None, None), (512, 1, 1, (1, 97), 30.0, None)],
 )  # fmt: skip
 def test_attention_over_the_cache(
