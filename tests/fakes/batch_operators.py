@@ -133,11 +133,9 @@ class FakeBatchOps(NumpyPrefillOps):
 
         return asked
 
-    def multiply_three(
-        self, matrices: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0, 0)
-    ) -> None:  # fmt: skip
+    def multiply_all(self, matrices: Any, x: Any, n_tokens: int, outs: Any, biases: Any) -> None:
         for w, out, bias in zip(matrices, outs, biases, strict=True):
-            self.multiply(w, x, n_tokens, out, tile, bias)
+            self.multiply(w, x, n_tokens, out, None, bias)
 
     def place_heads(
         self, qkv: Rows, n_tokens: int, heads: GpuHeads, kv: GpuKv, start: int, angles: RowAngles, positions: int = 0
