@@ -8,21 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.expert_batch import GpuExpertBatchOps
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuScoring, GpuSequences
-from native_kernels.cuda.layouts import UNIT_COLUMNS, plane_row_bytes
+from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
-from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile, Weights
-from native_kernels.cuda.runtime.driver import Event, Function, Stream
+from native_kernels.cuda.prompt_rows import Rows
+from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
 
 _THREADS = 128
-_FEW = (8, 16, 32)  # numbers of positions with a product in few_rows.cu
-_FEW_SIDE, _WARPS = 16, 8  # rows of a matrix per warp there, and warps per block
-_WARPS_AT_ONCE = 16  # of a multiprocessor, there
-_AT_ONCE = 3  # products per launch
 MOST_STAGED_SLOTS = 16384  # limit of the list in stage_rows.cu
 _MOST_PLANES = 12
 # Best on an H200: 51 GB/s over its bus. With 8 blocks it is at most 29 GB/s, and more than 16 gain nothing.
@@ -33,17 +28,6 @@ _KERNELS = {
     "batch": ("needed_words", "keep_needed", "count_used"),
     "stage_rows": ("stage_rows",),
 }
-
-
-class _Product(Structure):
-    _fields_ = [("planes", c_uint64 * 4), ("out", c_uint64), ("bias", c_uint64), ("n_out", c_uint64)]
-
-
-class _Products(Structure):
-    _fields_ = [
-        ("of", _Product * _AT_ONCE), ("x", c_uint64), ("x_step", c_uint64), ("out_step", c_uint64),
-        ("factors", c_uint64), ("n_tokens", c_int), ("depth", c_int), ("adds", c_int), ("split", c_int),
-    ]  # fmt: skip
 
 
 class _Plane(Structure):
@@ -67,7 +51,6 @@ class GpuBatchOps(GpuPrefillOps):
 
     def __init__(self, gpu: CudaGpu) -> None:
         self._gpu = gpu
-        self._few: dict[str, dict[int, Function]] = {}  # kernels of few_rows.cu, by codec and positions
         self.experts = GpuExpertBatchOps(gpu.device, gpu.stream)
         self._copies = Stream(gpu.device)
         self._so_far, self._staged = Event(gpu.device), (Event(gpu.device), Event(gpu.device))
@@ -89,58 +72,6 @@ class GpuBatchOps(GpuPrefillOps):
         for event in (self._so_far, *self._staged):
             event.close()
         self._copies.close()
-
-    def multiply(
-        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
-        rows: range | None = None,
-    ) -> None:  # fmt: skip
-        """Compute as GpuPrefillOps.multiply, of all rows. Weights are read as they are stored; no tile is needed."""
-        assert isinstance(w, GpuMatrix), "batches have no streamed weights"
-        self._multiply_few([(w, out, bias)], x, n_tokens, adds)
-
-    def multiply_two(
-        self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
-        biases: tuple[int, int] = (0, 0), rows: range | None = None,
-    ) -> None:  # fmt: skip
-        """As multiply_all."""
-        self.multiply_all(pair, x, n_tokens, outs, biases)
-
-    def multiply_all(
-        self, matrices: Sequence[Weights], x: RoundedRows, n_tokens: int, outs: Sequence[Rows], biases: Sequence[int]
-    ) -> None:
-        """Compute `multiply` for up to three matrices with the same number of columns.
-
-        This is one launch for all that have one codec and whose results have one row stride.
-        """
-        launches: dict[tuple[str, int], list[tuple[GpuMatrix, Rows, int]]] = {}
-        for w, out, bias in zip(matrices, outs, biases, strict=True):
-            assert isinstance(w, GpuMatrix), "batches have no streamed weights"
-            launches.setdefault((w.codec, out.step), []).append((w, out, bias))
-        for given in launches.values():
-            self._multiply_few(given, x, n_tokens, False)
-
-    def _multiply_few(
-        self, given: Sequence[tuple[GpuMatrix, Rows, int]], x: RoundedRows, n_tokens: int, adds: bool
-    ) -> None:
-        """Launch up to _AT_ONCE products of x, in few_rows.cu. given: matrices of a codec, results and biases."""
-        w, out, _ = given[0]
-        if w.codec not in self._few:
-            module = load(self.device, "few_rows", defines_of_few(w.codec))
-            self._modules.append(module)
-            self._few[w.codec] = {most: module.function(f"multiply_few_{most}") for most in _FEW}
-        products = [_Product((c_uint64 * 4)(*w.planes), out.address, bias, w.n_rows) for w, out, bias in given]
-        split, n_units = 1, -(-w.n_cols // UNIT_COLUMNS[w.codec])
-        n_warps = sum(-(-one.n_rows // _FEW_SIDE) for one, *_ in given)
-        while (
-            split < _WARPS and 8 * split <= n_units and n_warps * split < _WARPS_AT_ONCE * self._gpu.n_multiprocessors
-        ):
-            split *= 2
-        job = _Products(
-            (_Product * _AT_ONCE)(*products), x.address, x.step, out.step, x.factors, n_tokens, w.n_cols, adds, split
-        )
-        blocks = -(-max(one.n_rows for one, *_ in given) * split // (_FEW_SIDE * _WARPS))
-        kernel = self._few[w.codec][next(most for most in _FEW if n_tokens <= most)]
-        kernel.launch(self.stream, (blocks, len(given)), (32 * _WARPS,), job)
 
     def attend_each(
         self, q: Rows, sequences: GpuSequences, n_heads: int, kv: GpuKv, out: Rows, scoring: GpuScoring
@@ -213,8 +144,3 @@ class GpuBatchOps(GpuPrefillOps):
     def await_staging(self, half: int) -> None:
         """Order later work after the last staging in that half."""
         self._staged[half].hold(self.stream)
-
-
-def defines_of_few(codec: str) -> dict[str, int | str]:
-    """Return the macros that few_rows.cu is compiled with for a codec: as many units ahead as registers allow."""
-    return {"CODEC": codec.upper(), "UNITS_AHEAD": {1: 4, 32: 2, 256: 1}[ROW_CODECS[codec].block_size]}

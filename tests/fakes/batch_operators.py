@@ -133,9 +133,11 @@ class FakeBatchOps(NumpyPrefillOps):
 
         return asked
 
-    def multiply_all(self, matrices: Any, x: Any, n_tokens: int, outs: Any, biases: Any) -> None:
+    def multiply_three(
+        self, matrices: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0, 0)
+    ) -> None:  # fmt: skip
         for w, out, bias in zip(matrices, outs, biases, strict=True):
-            self.multiply(w, x, n_tokens, out, None, bias)
+            self.multiply(w, x, n_tokens, out, tile, bias)
 
     def place_heads(
         self, qkv: Rows, n_tokens: int, heads: GpuHeads, kv: GpuKv, start: int, angles: RowAngles, positions: int = 0

@@ -209,10 +209,10 @@ class BatchSteps:
         if one.k is None:
             ops.multiply(one.q, memory.attention_in, n, qkv, memory.tile, one.q_bias)
         elif one.v is None:
-            ops.multiply_all((one.q, one.k), memory.attention_in, n, (qkv, keys), biases[:2])
+            ops.multiply_two((one.q, one.k), memory.attention_in, n, (qkv, keys), memory.tile, biases[:2])
         else:
             matrices = (one.q, one.k, one.v)
-            ops.multiply_all(matrices, memory.attention_in, n, (qkv, keys, values), biases)
+            ops.multiply_three(matrices, memory.attention_in, n, (qkv, keys, values), memory.tile, biases)
         q_norm, k_norm = one.q_norm, one.k_norm
         if spec.qk_norm == "whole":
             ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
@@ -273,7 +273,7 @@ class BatchSteps:
         if step.reads == "stream":
             self._round(memory.attention_in, None)
         q, k, v = (Rows(memory.qkv + 4 * i * spec.channels, 3 * spec.channels) for i in range(3))
-        ops.multiply_all((one.q, one.k, one.v), memory.attention_in, n, (q, k, v), (0, 0, 0))
+        ops.multiply_three((one.q, one.k, one.v), memory.attention_in, n, (q, k, v), memory.tile)
         states, mixed = self._states_of(one.convolution.states), Rows(memory.mixed, spec.channels)
         ops.short_conv(memory.qkv, one.convolution.weights, states, mixed.address, n_sequences=n)
         self._project(one, mixed)
@@ -418,7 +418,9 @@ class BatchSteps:
         if layer.whole is not None:
             self._hidden(i, layer.whole.gate, layer.whole.up, layer.whole.gate_bias, layer.whole.up_bias, 0, 0)
             memory = self._memory
-            self._ops.multiply(layer.whole.down, memory.hidden_in, self._n, target, memory.tile, layer.down_bias, True)
+            self._ops.multiply_columns(
+                layer.whole.down, memory.hidden_in, self._n, target, memory.tile, layer.down_bias, True
+            )
 
     def _zero_copy(self, i: int, words: int, target: Rows, bias: int) -> None:
         """Compute the staged zero-copy neurons. `select` has started the first pieces."""
@@ -452,7 +454,7 @@ class BatchSteps:
             ops.multiply(up, self._ffn_in, n, memory.first, memory.tile, up_bias)
         else:
             both = (memory.first, memory.up)
-            ops.multiply_all((gate, up), self._ffn_in, n, both, (gate_bias, up_bias))
+            ops.multiply_two((gate, up), self._ffn_in, n, both, memory.tile, (gate_bias, up_bias))
         counts = memory.counts_of(i, n)
         if spec.cutoff:
             assert up.n_rows == spec.width, "a cut-off needs all gates"

@@ -8,8 +8,7 @@ import time
 import pytest
 from support.repetitions import slow
 
-from native_kernels.cuda.batch_ops import defines_of_few
-from native_kernels.cuda.group_products import defines_of
+from native_kernels.cuda.group_products import defines_of, defines_of_few
 from native_kernels.cuda.layouts import COPIES, GPU_CODECS
 from native_kernels.cuda.products import defines_of_several
 from native_kernels.cuda.runtime.modules import source_of

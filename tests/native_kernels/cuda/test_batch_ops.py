@@ -106,11 +106,12 @@ def test_products_of_few_rows_with_every_codec(
         biases.append(biases_at + 4 * at)
         wanted.append(x.astype(np.float64) @ decoded(codec, packed, n_cols).T.astype(np.float64))
         at += n
-    ops.multiply_all(matrices, rows, batch, outs, biases)
+    tile = Tile(0, 0)  # nothing is converted there
+    ops.multiply_three(tuple(matrices), rows, batch, tuple(outs), tile, tuple(biases))  # type: ignore[arg-type]
     found, whole = on_gpu.get(out, (batch, step)), np.concatenate(wanted, axis=1)
     assert np.abs(found - (whole + bias)).max() < 1e-3 * np.abs(whole).max()
-    ops.multiply(matrices[0], rows, batch, outs[0], Tile(0, 0), adds=True)
-    whole[:, : heights[0]] *= 2
+    ops.multiply(matrices[0], rows, batch, outs[0], tile, adds=True, rows=range(100, 300))
+    whole[:, :200] += wanted[0][:, 100:]
     assert np.abs(on_gpu.get(out, (batch, step)) - (whole + bias)).max() < 1e-3 * np.abs(whole).max()
     ops.close()
     on_gpu.free()
