@@ -11,9 +11,10 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.expert_batch import GpuExpertBatchOps
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuScoring, GpuSequences
+from native_kernels.cuda.group_products import FewProducts
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
-from native_kernels.cuda.prompt_rows import Rows
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile, Weights
 from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -52,6 +53,7 @@ class GpuBatchOps(GpuPrefillOps):
     def __init__(self, gpu: CudaGpu) -> None:
         self._gpu = gpu
         self.experts = GpuExpertBatchOps(gpu.device, gpu.stream)
+        self._few = FewProducts(gpu.device, gpu.stream)
         self._copies = Stream(gpu.device)
         self._so_far, self._staged = Event(gpu.device), (Event(gpu.device), Event(gpu.device))
         self._staging_blocks = max(1, min(_STAGING_BLOCKS, gpu.n_multiprocessors // _STAGING_SHARE))
@@ -69,9 +71,41 @@ class GpuBatchOps(GpuPrefillOps):
     def close(self) -> None:
         super().close()
         self.experts.close()
+        self._few.close()
         for event in (self._so_far, *self._staged):
             event.close()
         self._copies.close()
+
+    def multiply(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        rows: range | None = None,
+    ) -> None:  # fmt: skip
+        """Compute as GpuPrefillOps.multiply, without converting weights: the tile is not used."""
+        self._few.multiply([_rows_of(w, rows)], x, n_tokens, [out], [bias], adds)
+
+    def multiply_two(
+        self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
+        biases: tuple[int, int] = (0, 0), rows: range | None = None,
+    ) -> None:  # fmt: skip
+        """Compute two `multiply`, in one launch if the matrices have one codec and the results one row stride."""
+        self._few.multiply([_rows_of(w, rows) for w in pair], x, n_tokens, outs, biases)
+
+    def multiply_three(
+        self, matrices: tuple[GpuMatrix, GpuMatrix, GpuMatrix], x: RoundedRows, n_tokens: int,
+        outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:  # fmt: skip
+        """Compute three `multiply` of matrices with the same number of columns, as multiply_two."""
+        self._few.multiply(matrices, x, n_tokens, outs, biases)
+
+    def multiply_columns(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        columns: range | None = None,
+    ) -> None:  # fmt: skip
+        """Compute as GpuPrefillOps.multiply_columns; all columns are read as they are stored."""
+        if columns is None:
+            self.multiply(w, x, n_tokens, out, tile, bias, adds)
+        else:
+            super().multiply_columns(w, x, n_tokens, out, tile, bias, adds, columns)
 
     def attend_each(
         self, q: Rows, sequences: GpuSequences, n_heads: int, kv: GpuKv, out: Rows, scoring: GpuScoring
@@ -144,3 +178,8 @@ class GpuBatchOps(GpuPrefillOps):
     def await_staging(self, half: int) -> None:
         """Order later work after the last staging in that half."""
         self._staged[half].hold(self.stream)
+
+
+def _rows_of(w: Weights, rows: range | None) -> GpuMatrix:
+    assert isinstance(w, GpuMatrix), "batches stream no weights"
+    return w if rows is None else w.part(rows)

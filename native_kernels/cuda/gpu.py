@@ -437,7 +437,7 @@ class Gpu(Protocol):
     ) -> None:  # fmt: skip
         """Compute outs[i] [N_i] = matrices[i] x (+ bias), all [N_i, D]; relu: negative results become 0.
 
-        Quantised codecs read x's 8-bit form. batch: multiply 2, 4, 8 or 16 vectors, each with the same bits as alone.
+        Quantised codecs read x's 8-bit form. batch: multiply 2, 4 or 8 vectors, each with the same bits as alone.
         """
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:

@@ -22,7 +22,7 @@ from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import choice_job, choice_threads
 from native_kernels.cuda.gpu import GpuChoice, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
-from native_kernels.cuda.group_products import FewProducts, GroupProducts
+from native_kernels.cuda.group_products import GroupProducts
 from native_kernels.cuda.latent import GpuLatentOps
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
@@ -118,7 +118,7 @@ class GpuPrefillOps:
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
         self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
-        self._modules: list[Module | GpuDeltaOps | GpuLatentOps | GpuStreamOps | GroupProducts | FewProducts] = []
+        self._modules: list[Module | GpuDeltaOps | GpuLatentOps | GpuStreamOps | GroupProducts] = []
         self._functions: dict[str, Function] = {}
         self._launches = Launches()  # of weights to halves and of products, most of which recur in every chunk
         for source, functions in _KERNELS.items():
@@ -141,9 +141,9 @@ class GpuPrefillOps:
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
         delta, latent = GpuDeltaOps(device, stream), GpuLatentOps(device, stream)
-        self.groups, self._few = GroupProducts(device, stream), FewProducts(device, stream)
+        self.groups = GroupProducts(device, stream)
         streams = GpuStreamOps(device, stream)
-        self._modules += [delta, latent, streams, self.groups, self._few]
+        self._modules += [delta, latent, streams, self.groups]
         self.place_latents = latent.place_latents
         self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
@@ -206,9 +206,6 @@ class GpuPrefillOps:
         rows None: all.
         """
         rows = range(w.n_rows) if rows is None else rows
-        if self._few.takes([w], n_tokens):
-            self._few.multiply([w.part(rows)], x, n_tokens, [out], [bias], adds)  # type: ignore[union-attr]
-            return
         for row, some, at, step in self._pieces(w, rows, range(w.n_cols), tile):
             done = 4 * (row - rows.start)
             result = Result(out.address + done, out.step, bias and bias + done)
@@ -241,10 +238,6 @@ class GpuPrefillOps:
     ) -> None:  # fmt: skip
         """Compute two `multiply`, in one launch if the matrices have one shape and codec, to occupy more of the GPU."""
         one, other = pair
-        if self._few.takes(pair, n_tokens):
-            parts = [w if rows is None else w.part(rows) for w in pair]  # type: ignore[union-attr]
-            self._few.multiply(parts, x, n_tokens, outs, biases)
-            return
         alike = (one.n_rows, one.n_cols, one.codec) == (other.n_rows, other.n_cols, other.codec)
         if not alike or type(one) is not type(other) or outs[0].step != outs[1].step:
             for w, out, bias in zip(pair, outs, biases, strict=True):
@@ -264,17 +257,6 @@ class GpuPrefillOps:
             operand = x.operand(n_tokens, one.n_cols)
             self._launch_product(Product("rows", operand, x.factors, part, result, other=second))
 
-    def multiply_three(
-        self, matrices: tuple[GpuMatrix, GpuMatrix, GpuMatrix], x: RoundedRows, n_tokens: int,
-        outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
-    ) -> None:  # fmt: skip
-        """Compute three `multiply` of matrices with the same number of columns, in few launches."""
-        if self._few.takes(matrices, n_tokens):
-            self._few.multiply(matrices, x, n_tokens, outs, biases)
-            return
-        self.multiply(matrices[0], x, n_tokens, outs[0], tile, biases[0])
-        self.multiply_two(matrices[1:], x, n_tokens, outs[1:], tile, biases[1:])
-
     def multiply_columns(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         columns: range | None = None,
@@ -285,9 +267,6 @@ class GpuPrefillOps:
         """
         columns = range(w.n_cols) if columns is None else columns
         count = len(columns)
-        if count == w.n_cols:
-            self.multiply(w, x, n_tokens, out, tile, bias, adds)
-            return
         for row, some, at, step in self._pieces(w, range(w.n_rows), columns, tile):
             result = Result(out.address + 4 * row, out.step, bias and bias + 4 * row)
             part = Operand(at, some, count, step)

@@ -19,8 +19,9 @@ from native_kernels.cuda.runtime.modules import load
 
 _THREADS = 256
 _WARPS = _THREADS // 32
-_ROWS = {1: 2, 2: 2, 4: 2, 8: 2, 16: 2}  # per warp at a time, by the number of vectors
+_ROWS = 2  # per warp at a time, in products.cu
 _AT_ONCE = 3  # matrices per launch
+_SIZES = (1, 2, 4, 8)  # vectors per launch
 _ONE_AHEAD = ("q4_k", "q5_k", "q6_k", "q3_k", "iq4_xs")  # products read one unit of a row ahead; of other codecs, two
 _FEW_WARPS = ("q4_0", "copy3", "copy4")  # blocks of `expect` with half as many threads
 _QUANT_BYTES = {"q8_0.lanes": 32, "q4_0.lanes": 16}
@@ -91,7 +92,7 @@ class GpuProducts:
         if name not in self._functions:
             module = load(self._device, "products_several", defines_of_several(codec))
             self._modules.append(module)
-            self._functions |= {f"multiply_{codec}_{k}": module.function(f"multiply_{k}") for k in _ROWS if k > 1}
+            self._functions |= {f"multiply_{codec}_{k}": module.function(f"multiply_{k}") for k in _SIZES[1:]}
         return name
 
     def _load(self, source: str, kernels: Sequence[str]) -> None:
@@ -139,7 +140,7 @@ class GpuProducts:
 
         The first call for several vectors takes a second if its kernel must be compiled.
         """
-        if batch.n not in _ROWS:
+        if batch.n not in _SIZES:
             raise ValueError(f"no kernel multiplies {batch.n} vectors at once")
         biases = biases or (0,) * len(matrices)
         given = list(zip(matrices, outs, biases, strict=True))
@@ -149,7 +150,7 @@ class GpuProducts:
             same = [one for one in given if one[0].codec == codec]
             name = f"multiply_{codec}" if batch.n == 1 else self._of_several(codec, batch.n)
             for start in range(0, len(same), _AT_ONCE):
-                self._multiply(name, same[start : start + _AT_ONCE], x, relu, batch=batch)
+                self._multiply(name, same[start : start + _AT_ONCE], x, relu, vector_step=batch.step)
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
         """Multiply parts. Each has an even number of rows, and its columns are a multiple of 4."""
@@ -164,17 +165,17 @@ class GpuProducts:
 
     def _multiply(
         self, name: str, given: Sequence[tuple[GpuMatrix, int, int]], x: GpuVector, relu: bool,
-        rows_each: int = 0, out_step: int = 0, batch: VectorBatch = ONE_VECTOR,
+        rows_each: int = 0, out_step: int = 0, vector_step: int = 0,
     ) -> None:  # fmt: skip
         vector = _vector(x, *(matrix for matrix, _, _ in given))
         n_rows = sum(matrix.n_rows for matrix, _, _ in given)
         split = split_of(n_rows, -(-x.n // UNIT_COLUMNS[given[0][0].codec]), self._n_multiprocessors)
-        of_block = _ROWS[batch.n] * _WARPS // split
+        of_block = _ROWS * _WARPS // split
         parts = [
             _Part(_planes(matrix), out, bias, matrix.n_rows, -(-matrix.n_rows // of_block))
             for matrix, out, bias in given
         ]
-        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu, rows_each, out_step, batch.step)
+        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu, rows_each, out_step, vector_step)
         self._launch(name, sum(part.n_blocks for part in parts), job)
 
     def expect(
@@ -195,15 +196,14 @@ class GpuProducts:
 def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
     """Return how many warps share a row, 1, 2, 4 or 8, so that every multiprocessor has enough warps in flight."""
     split = 1
-    while split < _WARPS and 64 * split <= n_units and n_rows * split < 32 * n_multiprocessors:
+    while split < _WARPS and 64 * split <= n_units and n_rows * split < 16 * _ROWS * n_multiprocessors:
         split *= 2
     return split
 
 
 def defines_of_several(codec: str) -> dict[str, int | str]:
     """Return the macros that products_several.cu is compiled with for a codec."""
-    ahead = 1 if codec in _ONE_AHEAD else 2
-    return {"CODEC": codec.upper(), "UNITS_AHEAD": ahead, "ROWS_4": _ROWS[4], "ROWS_8": _ROWS[8]}
+    return {"CODEC": codec.upper(), "UNITS_AHEAD": 1 if codec in _ONE_AHEAD else 2}
 
 
 def _kernels() -> list[str]:
