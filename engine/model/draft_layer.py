@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 # Positions of the text before a draft that the layer reads at most when it begins. The rest of a long prompt is not
 # read: a small model would take several tokens' time for it, and with 8 positions nearly as many drafts were right as
-# with 256 (tests/benchmarks/mtp_small.py).
+# with 256 (tests/benchmarks/drafts_small.py).
 FIRST_POSITIONS = 32
 CAPACITY = 4096  # positions in the layer's cache; then it begins again
 MOST_DRAFTS = 15  # that follow each other

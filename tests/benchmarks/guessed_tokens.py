@@ -1,10 +1,12 @@
 """Measure what guessed tokens gain: answers that quote, edit or do not repeat the prompt, with and without guesses.
 
     python tests/benchmarks/guessed_tokens.py MODEL [--threads 2] [--device cpu] [--rounds 5] [--tokens 300]
+    python tests/benchmarks/guessed_tokens.py MODEL --draft DRAFT      (a smaller model guesses as well)
 
 The text of the answer is given, so that any weights will do, synthetic ones too: the model computes all logits, and
-instead of sampling the answer's next token is taken. Rounds alternate. Prints JSON: tokens/s with guesses relative to
-without, as median and extremes over the rounds, and the time of a run of several tokens relative to one.
+instead of sampling the answer's next token is taken. With a draft, the tokenizer encodes the texts; else words are
+tokens. Rounds alternate. Prints JSON: tokens/s with guesses relative to without, as median and extremes over the
+rounds, and the time of a run of several tokens relative to one.
 """
 
 from __future__ import annotations
@@ -16,16 +18,19 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine.assets import asset_root
 from engine.config import EngineConfig
+from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
+from engine.session.drafting import Drafting
 from engine.session.generate import GenerationStats, Savings, StopRules, decode_tokens, generate, most_at_once, prefill
-from engine.session.guesses import Guesses, StepTimes
+from engine.session.guesses import Guesser, Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.lookup import Lookup
 
@@ -36,6 +41,7 @@ EDITED_EVERY = 20
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
+    parser.add_argument("--draft", default="off")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--vram-budget", type=float, metavar="GIB")
@@ -43,11 +49,13 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=300, help="of an answer, at most 400")
     flags = parser.parse_args()
     engine = EngineConfig(
-        device=flags.device, threads=flags.threads, context=1024, vram_budget_gib=flags.vram_budget
+        flags.device, flags.threads, 1024, vram_budget_gib=flags.vram_budget, draft=flags.draft
     )  # fmt: skip
     model = LoadedModel.load(flags.model, engine)
     model.make_ready(None)
-    transformer, cache, times = model.transformer(), model.new_cache(), StepTimes()
+    transformer, cache, times, drafting = model.transformer(), model.new_cache(), StepTimes(), Drafting(model)
+    if flags.draft != "off":
+        drafting.load(Job())
     if transformer.decoder is not None:
         transformer.decoder.lay_out(cache)
     found: dict[str, Any] = {
@@ -55,17 +63,24 @@ def main() -> int:
         "device": model.device_reason, "threads": flags.threads, "rounds": flags.rounds, "tokens": flags.tokens,
         "run of n tokens, relative to one": _run_times(transformer, cache), "answers": {},
     }  # fmt: skip
-    for name, (prompt, answer) in _chats(model.opened.config.vocab_size, flags.tokens).items():
+    encode = model.tokenizer.encode if drafting.draft else None
+    for name, (prompt, answer) in _chats(model.opened.config.vocab_size, flags.tokens, encode).items():
         with_guesses, without = [], []
         for _ in range(flags.rounds):
             without.append(_answer(transformer, cache, prompt, answer, None))
-            with_guesses.append(_answer(transformer, cache, prompt, answer, Guesses(times, [Lookup()])))
+            sources: list[Guesser] = [Lookup()]
+            if drafting.draft is not None:
+                drafting.draft.begin(times)
+                sources.append(drafting.draft)
+            with_guesses.append(_answer(transformer, cache, prompt, answer, Guesses(times, sources)))
         ratios = [a.decode_tok_s / b.decode_tok_s for a, b in zip(with_guesses, without, strict=True)]
         found["answers"][name] = {
             "gain": statistics.median(ratios), "least": min(ratios), "most": max(ratios),
             "tokens_s": statistics.median(one.decode_tok_s for one in with_guesses),
             "guessed": with_guesses[-1].guessed_tokens, "accepted": with_guesses[-1].accepted_tokens,
+            **({"by source": with_guesses[-1].guesses} if encode else {}),
         }  # fmt: skip
+    drafting.close()
     model.close()
     print(json.dumps(found, indent=1))
     return 0
@@ -88,13 +103,18 @@ def _run_times(transformer: Transformer, cache: KVCache) -> dict[int, float]:
     return {**found, 1: 1.0} if found else {}
 
 
-def _chats(vocabulary: int, n_tokens: int) -> dict[str, tuple[list[int], list[int]]]:
-    """Return prompts and answers as ids of words: English prose, and a table and code with more repetition."""
-    found = {}
+def _chats(
+    vocabulary: int, n_tokens: int, encode: Callable[[str], list[int]] | None
+) -> dict[str, tuple[list[int], list[int]]]:
+    """Return prompts and answers: English prose, a table and code with more repetition, and tokens at random.
+
+    encode: None: ids of words.
+    """
+    noise = np.random.default_rng(2).integers(3, vocabulary, DOCUMENT + n_tokens).tolist()
+    found = {"random: goes on": (noise[:DOCUMENT], noise[DOCUMENT:])}
     for kind in ("prose", "code", "tables"):
-        words = re.findall(r"\w+|[^\w\s]|\n", (asset_root() / "calibration" / f"{kind}.txt").read_text("utf-8"))
-        ids = {word: 3 + i % (vocabulary - 3) for i, word in enumerate(dict.fromkeys(words))}
-        text = [ids[word] for word in words[: DOCUMENT + n_tokens]]
+        words = (asset_root() / "calibration" / f"{kind}.txt").read_text("utf-8")
+        text = (encode or partial(_ids_of_words, vocabulary))(words)[: DOCUMENT + n_tokens]
         document = text[:DOCUMENT]
         others = np.random.default_rng(1).integers(3, vocabulary, len(document)).tolist()
         edited = [others[i] if i % EDITED_EVERY == 7 else token for i, token in enumerate(document)]
@@ -102,6 +122,12 @@ def _chats(vocabulary: int, n_tokens: int) -> dict[str, tuple[list[int], list[in
         found[f"{kind}: edits each {EDITED_EVERY}th token"] = document, edited[:n_tokens]
         found[f"{kind}: goes on"] = document, text[DOCUMENT:]
     return found
+
+
+def _ids_of_words(vocabulary: int, text: str) -> list[int]:
+    words = re.findall(r"\w+|[^\w\s]|\n", text)
+    ids = {word: 3 + i % (vocabulary - 3) for i, word in enumerate(dict.fromkeys(words))}
+    return [ids[word] for word in words]
 
 
 def _answer(

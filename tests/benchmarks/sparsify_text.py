@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,8 +142,10 @@ def prepare(path: Path, tokens: Path, texts: list[Path], n: int) -> None:
 class Writer:
     """Writes many texts at once. All are at the same position, so attention needs no mask."""
 
-    def __init__(self, model: Llama, batch: int, length: int) -> None:
-        self._model, self._batch, self._length = model, batch, length
+    def __init__(
+        self, model: Llama, batch: int, length: int, activation: Callable[[Tensor], Tensor] = functional.silu
+    ) -> None:
+        self._model, self._batch, self._length, self._activation = model, batch, length, activation
         as_one = lambda i, *names: torch.cat([model.weights[f"blk.{i}.{name}.weight"] for name in names])  # noqa: E731
         self._layers = [
             [one.to(model.dtype) for one in (as_one(i, "attn_q", "attn_k", "attn_v"), as_one(i, "attn_output"),
@@ -190,7 +193,7 @@ class Writer:
             mixed = functional.scaled_dot_product_attention(turned[:, :n].reshape(batch, kv, n // kv, -1), keys, values)
             x = x + functional.linear(mixed.reshape(batch, -1), output).float()
             gate, up = linear(norm(x, w[5], epsilon), gate_up, model.dtype).chunk(2, -1)
-            x = x + functional.linear(functional.silu(gate) * up, down).float()
+            x = x + functional.linear(self._activation(gate) * up, down).float()
         return functional.linear(last_norm(model, x), self._head)
 
 

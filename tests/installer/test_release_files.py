@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 import uuid
 from pathlib import Path
 
@@ -103,6 +105,20 @@ def test_the_release_workflow_attests_its_files_and_pins_its_actions() -> None:
     assert "--draft" in job["steps"][-1]["run"]
     used = re.findall(r"uses: (\S+)", text)
     assert [one for one in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", one)] == []
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_git_for_windows_leaves_the_line_endings_alone(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "core.autocrlf=true", *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    shutil.copy(ROOT / ".gitattributes", tmp_path)
+    (tmp_path / "one.py").write_bytes(b"one = 1\n")
+    git("add", ".")
+    (tmp_path / "one.py").unlink()
+    git("checkout", "one.py")
+    assert (tmp_path / "one.py").read_bytes() == b"one = 1\n"
 
 
 def test_the_release_for_windows_is_made_with_what_was_tried_under_wine() -> None:

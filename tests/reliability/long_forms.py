@@ -41,6 +41,7 @@ PARTS: dict[str, Callable[[Path, float], list[str]]] = {
     "full disk": lambda at, scale: program("full_disk.py", at, round(100 * scale)),
     "restless engine": lambda at, scale: program("restless_engine.py", round(500 * scale), 3, at),
     "soak": lambda at, scale: program("restless_engine.py", round(500 * scale), 4, at, "--soak", "--tokens", 100),
+    "killed chats": lambda at, scale: program("killed_chats.py", at, round(30_000 * scale), 5),
     "failing GPU": lambda at, scale: slow_tests("reliability/test_failing_gpu.py"),
     "restless person": lambda at, scale: slow_tests("app/test_restless_person.py"),
     "hostile files": lambda at, scale: slow_tests("attacks"),

@@ -1,4 +1,6 @@
-"""An engine that is stopped, cancelled, switched and ended at random moments: everything ends, no thread stays."""
+"""An engine that is stopped, cancelled, switched and ended at random moments: everything ends, no thread stays.
+
+And one that is killed: its chats go on as they would have."""
 
 from __future__ import annotations
 
@@ -16,3 +18,12 @@ def test_an_engine(tmp_path: Path, acts: int) -> None:
     assert told["threads_after"] == told["threads_before"]
     if acts > 100:
         assert told["memory_mb_for_100_acts"] < 2, told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_chats_with_an_engine_that_is_killed(tmp_path: Path) -> None:
+    told = told_by("killed_chats.py", tmp_path, 3000, 5)
+    assert not told["faults"]
+    assert told["warm restarts"] > 0
+    assert told["guessed and accepted"]["lookup"][1] > 0

@@ -35,7 +35,8 @@ from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Rows
 
-MOST_FINISH_S = 1.0  # that a cancelled chunk may take to its end, so that layers with a window keep the prompt so far
+# That a cancelled chunk may take to its end, so that layers with a window or a state keep the prompt so far.
+MOST_FINISH_S = 1.0
 _NOTHING: F32 = np.zeros((0, 0), np.float32)
 
 
@@ -152,6 +153,7 @@ class GpuPrefill:
         most, wanted = self._memory.sizes.positions, len(tokens) if last is None else min(last, len(tokens))
         found: list[F32] = []
         self.n_kept, stops = 0, list[Cancelled]()
+        keeps_all = not (cache.forgets or cache.recurs)  # of earlier chunks, whatever the current one has written
         try:
             self._embed(tokens[:most], cache.length)
             for done in range(0, len(tokens), most):
@@ -166,8 +168,8 @@ class GpuPrefill:
                         progress(earlier + share * part)
                     except Cancelled as stop:
                         rest_s = (time.perf_counter() - began) * (1 - part) / part
-                        if not cache.forgets or rest_s > MOST_FINISH_S:
-                            self.n_kept *= not cache.forgets
+                        if keeps_all or rest_s > MOST_FINISH_S:
+                            self.n_kept *= keeps_all
                             raise
                         stops.append(stop)
 

@@ -175,15 +175,19 @@ class GpuTransformer(Transformer):
                 cache.drop_run()
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         except BaseException as error:
-            if isinstance(error, Cancelled) and self._many.n_kept and not cache.recurs:
-                cache.tokens[cache.length : cache.length + len(tokens)] = tokens
-                cache.advance(self._many.n_kept)
+            if isinstance(error, Cancelled) and self._many.n_kept:
+                _append_run(tokens[: self._many.n_kept], cache, copy)
             cache.drop_run()
             raise
-        cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
-        if copy is not None:
-            cache.keep(cache.length + copy.n_tokens, copy.to)
-        cache.advance(len(tokens))
+        _append_run(tokens, cache, copy)
         cache.note(hidden)
         return hidden
+
+
+def _append_run(tokens: I64, cache: GpuCache, copy: StateCopy | None) -> None:
+    """Count the tokens of a run, and keep the copy of the state after some of them."""
+    cache.tokens[cache.length : cache.length + len(tokens)] = tokens
+    if copy is not None and copy.n_tokens <= len(tokens):
+        cache.keep(cache.length + copy.n_tokens, copy.to)
+    cache.advance(len(tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tokenizers.models import BPE
 
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.conversion.convert import convert
+from engine.errors import Cancelled
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import sizes_for
@@ -225,6 +227,47 @@ def test_prompts_through_layers_of_different_shapes(
         prefill.close()
         on_device.close()
         ours.close()
+
+
+@pytest.mark.parametrize("on_cpu", [None, 0])
+def test_a_stopped_prompt_of_a_model_with_a_state_keeps_whole_chunks(
+    any_gpu: Gpu, references: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch, on_cpu: int | None
+) -> None:
+    """With that of the stop if it can be finished in time, and the snapshot within them."""
+    opened = open_model(references("qwen3.5").folder)
+    config, weights, ops = opened.config, load_weights(opened, hold="f32"), ReferenceOperators()
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, 30)
+    reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
+    homes = ["cpu" if i == on_cpu else "gpu" for i in range(config.n_layers)]
+    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(config, "full"), homes, strict=True)]
+    ours, on_device = put_on_gpu(any_gpu, config, weights, "dense", hot, attention=homes), prompt_ops(any_gpu)
+    sizes = replace(sizes_for(config, [w.ffns[0] for w in weights.layers], CONTEXT), positions=8)
+    prefill = GpuPrefill(reference, ours.loaded.model, on_device, ours.pool, sizes)
+
+    class Prompts:
+        least_tokens, chunk_tokens = 2, 8
+        n_kept = property(lambda self: prefill.n_kept)
+
+        def run(self, *given: Any) -> Any:
+            return prefill.run(*given[:4], copy=given[4] if len(given) > 4 else None)
+
+    def stop(share: float) -> None:
+        if share > 0.5:  # within the second chunk
+            raise Cancelled
+
+    model: Any = GpuTransformer(config, weights, reference.executor, ops, ours.decoder, Prompts())
+    wanted = model.prefill(tokens, ours.cache())
+    for limit_s in (0.0, 60.0):
+        monkeypatch.setattr("engine.gpu.prefill.prefill.MOST_FINISH_S", limit_s)
+        cache = ours.cache()
+        with pytest.raises(Cancelled):
+            model.prefill(tokens[:24], cache, 0, stop, remembered=12)
+        assert (cache.length, list(cache.snapshots)) == ((16, [12]) if limit_s else (0, []))
+        for start in (16, 12) if limit_s else (0,):
+            cache.truncate(start)
+            np.testing.assert_allclose(model.prefill(tokens[start:], cache), wanted[start:], atol=1e-3)
+    for one in (prefill, on_device, ours):
+        one.close()
 
 
 def prompt_ops(gpu: Gpu) -> Any:

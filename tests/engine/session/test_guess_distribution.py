@@ -59,7 +59,7 @@ def chances(model: LoadedModel, token: int) -> dict[int, float]:
     return dict(zip(best.tolist(), (weights / weights.sum()).tolist(), strict=True))
 
 
-@pytest.mark.parametrize("n_draws", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_draws", [1_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 @pytest.mark.parametrize("name", ["lookup", "draft", "mtp"])
 def test_draws_follow_the_models_distribution(
     tmp_path: Path, name: str, n_draws: int, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,126 @@
+"""Chats with an engine that is killed in mid-answer again and again: no answer differs after a warm restart.
+
+    python tests/reliability/killed_chats.py FOLDER TOKENS SEED [DRAFT]
+
+Answers are greedy, so that each is known: an answer that was killed must begin as it began before, and the first one
+after a restart must be the one that is computed without any cache. Guesses are made from the text, and by the model
+DRAFT if it is given. Prints a JSON object after every 1,000 tokens and in the end; "faults" must be empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "reliability")]
+
+from test_suspended import Child  # noqa: E402 - found by the line above
+
+from engine.service import protocol  # noqa: E402
+
+CHATS, MOST_CONTEXT, KILLED = 3, 700, 0.15
+TEXT = (ROOT / "assets" / "calibration" / "prose.txt").read_text("utf-8")
+ASKED = ("Say that again.", "Tell me a story about it.", "What is the most important part?", "Tell me more.", "Why?")
+
+
+class Soak:
+    def __init__(self, folder: Path, seed: int, draft: str) -> None:
+        self.folder, self.draft, self.chance = folder, draft, random.Random(seed)
+        self.chats: list[list[dict[str, str]]] = [[] for _ in range(CHATS)]
+        self.asked = self.tokens = self.kills = self.warm = self.restored = 0
+        self.guesses: dict[str, list[int]] = {}
+        self.faults: list[str] = []
+        self.child = self.started()
+
+    def started(self) -> Child:
+        child = Child()
+        engine = {"device": "cpu", "threads": 1, "draft": self.draft or "off"}
+        child.say(protocol.KeepPrompts("keep", str(self.folder / "prompts"), [str(i) for i in range(CHATS)], 1 << 30))
+        child.until("finished", "keep")
+        child.say(protocol.Load("load", "starter-chat", engine))
+        child.until("finished", "load")
+        return child
+
+    def end(self) -> None:
+        self.child.process.kill()
+        self.child.process.communicate()
+
+    def ask(self, chat: int, fresh: bool = False) -> str:
+        self.asked += 1
+        sampling = {"temperature": 0, "max_tokens": 100}
+        id_ = f"r{self.asked}"
+        self.child.say(protocol.Generate(id_, self.chats[chat], sampling, fresh=fresh, chat="" if fresh else str(chat)))
+        return id_
+
+    def answered(self, chat: int, fresh: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = self.child.until("finished", self.ask(chat, fresh))["result"]
+        self.tokens += found["tokens"]
+        for source, counts in found["guesses"].items():
+            self.guesses[source] = [a + b for a, b in zip(self.guesses.get(source, [0, 0]), counts, strict=True)]
+        return found
+
+    def killed(self, chat: int) -> str:
+        """Kill the engine after some tokens of an answer; return their text, and start it again."""
+        id_, text = self.ask(chat), ""
+        for _ in range(self.chance.randrange(40)):
+            message = json.loads(self.child.lines.get(timeout=120))
+            if message.get("id") == id_ and message["type"] in ("finished", "failed"):
+                break
+            text += message["text"] if message.get("id") == id_ and message["type"] == "token" else ""
+        self.end()
+        self.kills += 1
+        self.child = self.started()
+        return text
+
+    def turn(self) -> None:
+        chat = self.chance.randrange(CHATS)
+        messages = self.chats[chat]
+        if not messages:
+            at = self.chance.randrange(len(TEXT) - 1500)
+            messages.append({"role": "user", "content": TEXT[at : at + 1500]})
+        else:
+            messages.append({"role": "user", "content": self.chance.choice(ASKED)})
+        before = self.killed(chat) if (is_killed := self.chance.random() < KILLED) else ""
+        result = self.answered(chat)
+        if is_killed:
+            self.warm += result["restored_tokens"] > 0
+            self.restored += result["restored_tokens"]
+            if not result["text"].startswith(before.strip()) and not before.startswith(result["text"]):
+                self.faults.append(f"killed after {before!r}, then {result['text']!r}")
+            if (wanted := self.answered(chat, fresh=True)["text"]) != result["text"]:
+                self.faults.append(f"{result['text']!r} instead of {wanted!r}")
+        messages.append({"role": "assistant", "content": result["text"]})
+        if result["context_used"] > MOST_CONTEXT:
+            messages.clear()
+        time.sleep(self.chance.choice((0.0, 0.0, 0.3)))  # the engine keeps prompts while it is idle
+
+
+def main(folder: Path, tokens: int, seed: int, draft: str = "") -> dict[str, Any]:
+    began, soak = time.monotonic(), Soak(folder, seed, draft)
+    try:
+        while soak.tokens < tokens:
+            thousands = soak.tokens // 1000
+            soak.turn()
+            if soak.tokens // 1000 > thousands:
+                print(json.dumps(figures(soak, began)), flush=True)
+    finally:
+        soak.end()
+    return figures(soak, began)
+
+
+def figures(soak: Soak, began: float) -> dict[str, Any]:
+    return {
+        "tokens": soak.tokens, "answers": soak.asked - soak.kills, "kills": soak.kills, "warm restarts": soak.warm,
+        "tokens read from disk": soak.restored, "guessed and accepted": soak.guesses, "faults": soak.faults,
+        "seconds": round(time.monotonic() - began), "load_average": round(os.getloadavg()[0], 1),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])), flush=True)
