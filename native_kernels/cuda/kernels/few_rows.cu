@@ -1,7 +1,6 @@
 // Products of at most 32 positions with matrices of one codec, on tensor cores, for batched decode, which is bound by
 // reading weights: they are read once, as they are stored, and become halves in registers. CODEC is the codec of the
-// matrices (weights.cuh), UNITS_AHEAD the units of a row that a lane has in flight, one with 32
-// positions.
+// matrices (weights.cuh), UNITS_AHEAD the units of a row that a lane has in flight, one with 32 positions.
 //
 // A warp computes 16 rows of a matrix times all positions, or `split` warps of a block do, which take turns along the
 // columns. Four lanes take four adjacent units of a row each, and the same columns of the positions, so that columns are

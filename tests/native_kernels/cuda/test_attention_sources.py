@@ -51,7 +51,7 @@ def test_products_of_several_vectors_compile_for_every_codec(codec: str, archite
      for one in MULTIPLIED for architecture in (75, 80, 90, 120)],
 )  # fmt: skip
 def test_products_of_few_rows_compile_for_every_codec(codec: str, architecture: int) -> None:
-    check_compiled("few_rows", architecture, defines_of_few(codec))
+    check_compiled("few_rows", architecture, defines_of_few(codec), most_spilled=4)  # q4_1 for 120: one register
 
 
 def check_compiled(name: str, architecture: int, defines: dict[str, int | str], most_spilled: int = 0) -> None:
