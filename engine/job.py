@@ -1,4 +1,7 @@
-"""Cancellation and progress of work."""
+"""Cancellation and progress of work.
+
+Work that reports progress takes a Job; work that reports none takes only its CancelCheck, `Job.cancelled`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from engine.errors import Cancelled
 
 CHECK_EVERY_S = 0.05
 
+CancelCheck = Callable[[], bool]  # whether the work is to end
 Progress = Callable[[int, int], None]  # done, total; the function that takes it names the unit
 ShareProgress = Callable[[float], None]  # the share done, from 0 to 1; an exception that it raises ends the work
 Result = TypeVar("Result")
@@ -34,7 +38,7 @@ def _ignore_stage(stage: str) -> Progress:
 class Job:
     """A cancel check and a progress callback. The default is never cancelled and reports nowhere."""
 
-    cancelled: Callable[[], bool] = never
+    cancelled: CancelCheck = never
     progress: Progress = _ignore
 
     def reporting(self, progress: Progress) -> Job:
@@ -55,7 +59,7 @@ class Job:
 class StagedJob:
     """A job in named stages, each with a progress callback of its own."""
 
-    cancelled: Callable[[], bool] = never
+    cancelled: CancelCheck = never
     stage: Callable[[str], Progress] = _ignore_stage
 
     def at(self, stage: str) -> Job:
@@ -63,7 +67,7 @@ class StagedJob:
         return Job(self.cancelled, self.stage(stage))
 
 
-def run_cancellable(cancelled: Callable[[], bool], work: Callable[[], Result], name: str) -> Result:
+def run_cancellable(cancelled: CancelCheck, work: Callable[[], Result], name: str) -> Result:
     """Run work that has no cancel check of its own in a thread of that name, and return its result.
 
     After a cancel the thread still runs to its end: use it for seconds of computing that hold little memory and no

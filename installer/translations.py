@@ -123,7 +123,7 @@ def read(language: str) -> dict[Words, Entry]:
 
 
 def written(language: str, entries: dict[Words, Entry], places: dict[Words, list[str]]) -> str:
-    """A language's file, in the order of the modules."""
+    """A language's file, in the order of the modules, with a message a line."""
     lines = [
         '<?xml version="1.0" encoding="utf-8"?>',
         "<!DOCTYPE TS>",
@@ -134,17 +134,13 @@ def written(language: str, entries: dict[Words, Entry], places: dict[Words, list
     for words, _ in sorted(places.items(), key=lambda item: (item[1][0], item[0].text, item[0].about)):
         entry = entries[words]
         unfinished = ' type="unfinished"' if entry.is_unfinished else ""
-        lines.append('<message numerus="yes">' if words.counted else "<message>")
-        lines.append(f"<source>{escape(words.text)}</source>")
+        parts = ['<message numerus="yes">' if words.counted else "<message>", f"<source>{escape(words.text)}</source>"]
         if words.about:
-            lines.append(f"<comment>{escape(words.about)}</comment>")
-        if words.counted:
-            lines.append(f"<translation{unfinished}>")
-            lines += [f"<numerusform>{escape(form)}</numerusform>" for form in entry.forms]
-            lines.append("</translation>")
-        else:
-            lines.append(f"<translation{unfinished}>{escape(entry.forms[0])}</translation>")
-        lines.append("</message>")
+            parts.append(f"<comment>{escape(words.about)}</comment>")
+        forms = [escape(form) for form in entry.forms]
+        of_numbers = "".join(f"<numerusform>{form}</numerusform>" for form in forms)
+        parts.append(f"<translation{unfinished}>{of_numbers if words.counted else forms[0]}</translation></message>")
+        lines.append("".join(parts))
     return "\n".join([*lines, "</context>", "</TS>", ""])
 
 

@@ -396,7 +396,11 @@ class ChatMemory(QObject):
             kept = self._branches[conversation_id] = leaf, branch(messages, leaf)
         return list(kept[1])
 
-    def read(self, conversation_id: str, then: Callable[[], None]) -> None:
+    def read(self, conversation_id: str, then: Callable[[], None], failed: Callable[[], None] = lambda: None) -> None:
+        def not_read(error: BaseException) -> None:
+            self.trouble.emit(error)
+            failed()
+
         def stored() -> list[Message]:
             # What is under way in the file was interrupted: our own messages are in memory.
             return [interrupted(message) for message in self._stored.messages(conversation_id)]
@@ -405,7 +409,7 @@ class ChatMemory(QObject):
             self._chats.setdefault(conversation_id, messages)
             then()
 
-        self._reads.run("read a chat", stored, take, self.trouble.emit)
+        self._reads.run("read a chat", stored, take, not_read)
 
     def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
         """Add a message after its parent and show its branch. `then` is called when it is stored."""
@@ -458,6 +462,17 @@ class ChatMemory(QObject):
 
         queue = self._reads if self.is_stalled else self._saves  # after a record that is being saved
         queue.run("read what was recorded of tokens", read, then, self.trouble.emit)
+
+    def export_inspection(
+        self, record: Inspection, path: Path, then: Callable[[None], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Write what was recorded of an answer's tokens to a file of JSON lines."""
+
+        def write() -> None:
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in record.lines())
+
+        self._reads.run("export tokens", write, then, failed)
 
     def remove(self, conversation_id: str, message_id: str) -> None:
         """Remove a message until `put_back`; its followers attach to the message before it. The next start deletes it

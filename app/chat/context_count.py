@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.chat.attachments.draft_attachments import DraftAttachments, Measure
 from app.chat.store.conversation import Attachment, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
+from app.documents.draft_attachments import DraftAttachments, Measure
 from engine.service.protocol import CountResult
 
 AFTER_MS = 200  # pause in typing before counting

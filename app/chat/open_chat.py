@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class OpenChat(QObject):
     """id: of the open chat; None for a new one."""
 
+    opening = Signal(object)  # Conversation: it will be open once it is read
     shown = Signal(object, list)  # Conversation | None, its messages: another chat is open now
     branch_changed = Signal(str, str)  # chat, the message whose branch is shown now
     message_wanted = Signal(str, str)  # message to scroll to, text to mark in it
@@ -40,10 +41,13 @@ class OpenChat(QObject):
         """Open a chat at its end, or at the wanted message."""
         conversation = self._memory.conversation(conversation_id)
         if conversation is None:
+            self._not_read(conversation_id)
             return
         self._wanted = conversation_id
         if self._memory.messages(conversation_id) is None:
-            self._memory.read(conversation_id, partial(self._read, conversation_id))
+            self.opening.emit(conversation)
+            read, failed = partial(self._read, conversation_id), partial(self._not_read, conversation_id)
+            self._memory.read(conversation_id, read, failed)
             return
         self.show(conversation)
         (at, text), self._wanted_message = self._wanted_message, ("", "")
@@ -67,6 +71,11 @@ class OpenChat(QObject):
     def _read(self, conversation_id: str) -> None:
         if self._wanted == conversation_id:
             self.open(conversation_id)
+
+    def _not_read(self, conversation_id: str) -> None:
+        """Stay at the open chat."""
+        if self._wanted == conversation_id:
+            self.show(None if self.id is None else self._memory.conversation(self.id))
 
     def _go_to(self, conversation_id: str, message_id: str, text: str) -> None:
         if all(message.id != message_id for message in self._memory.messages(conversation_id) or []):

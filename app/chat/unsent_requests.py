@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.chat.answers.answer_settings import AnswerSettings, request_for
-from app.chat.attachments.texts import cut_to
 from app.chat.store.conversation import Attachment, Conversation, Message, Role, Unsent
+from app.documents.attachment_texts import cut_to
 
 if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory

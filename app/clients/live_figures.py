@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.clients.engine_status import EngineStatus, Phase, translated
 from app.translation import figure, noted, tr
-from app.units import NARROW, rate, seconds
+from app.units import NARROW, gigabytes, rate, seconds
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, GenerationResult, Live
 
@@ -205,6 +205,10 @@ class LiveFigures:
                 words = tr("Of the experts that a token uses, those that are on the GPU. The CPU computes the others.")
                 words += " " + tr("Moved to the GPU since the model was loaded: {n}.", n=figure(self.live.exchanged))
             facts.append(Fact(share(load if hits is None else hits), tr("on the GPU"), words))
+        if self.live.reads_experts:
+            read = told.disk_bytes if isinstance(told, Live) else None
+            words = tr("Memory does not hold all experts. Those that it lacks are read from the disk for each token.")
+            facts.append(Fact(gigabytes(read), tr("from the disk"), words))
         return tuple(facts)
 
     def _used_experts(self) -> Fact | None:
@@ -246,7 +250,10 @@ class LiveFigures:
         if live.chosen:
             return self._experts()
         if not live.has_zeros and live.n_experts:
-            return " · ".join([tr("one column per layer"), tr("all experts are in RAM, and the CPU computes them")])
+            where = tr("all experts are in RAM, and the CPU computes them")
+            if live.reads_experts:
+                where = tr("the CPU computes all experts")
+            return " · ".join([tr("one column per layer"), where])
         if not live.has_zeros:
             return tr("one column per layer · this model uses every neuron for every token")
         parts = [tr("one column per layer, busiest at the bottom")]

@@ -10,6 +10,7 @@ import colorsys
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from html import escape
 from typing import Any, NamedTuple
 
@@ -124,6 +125,13 @@ class _Writer:
             last = rule.parts[-1]
             key = f"#{last.id}" if last.id else f".{min(last.classes)}" if last.classes else last.tag
             self._rules.setdefault(key, []).append((place, rule))
+        parts = [part for rule in rules for part in rule.parts]
+        self._ids = {part.id for part in parts}
+        self._attributes = tuple({name for part in parts for name, _ in part.attributes})
+        # Elements that no rule tells apart match the same rules: with 150 nodes, a third of the time.
+        self._matching: dict[int, list[_Rule]] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}  # of such elements, by that of their parent and `_told_apart`
+        self._likes: dict[ET.Element, int] = {}  # the number of each element in the way to the one that is written
 
     def write_root(self, root: ET.Element) -> None:
         style = self._style(root, [root])
@@ -184,14 +192,24 @@ class _Writer:
     def _style(self, element: ET.Element, chain: list[ET.Element]) -> dict[str, str]:
         style = {name: value for name, value in element.attrib.items() if name in _READ}
         important: dict[str, str] = {}
-        keys = [f".{one}" for one in set(element.get("class", "").split())]
-        keys += [f"#{element.get('id')}", _tag(element), ""]
-        found = [rule for key in keys for rule in self._rules.get(key, ())]
-        for _, rule in sorted(found, key=lambda one: one[0]):
-            if _matches(rule.parts, chain):
-                (important if rule.weight[0] else style).update(rule.values)
+        above = self._likes[chain[-2]] if len(chain) > 1 else 0
+        like = self._numbers.setdefault((above, *self._told_apart(element)), len(self._numbers) + 1)
+        self._likes[element] = like
+        if (matching := self._matching.get(like)) is None:
+            keys = [f".{one}" for one in set(element.get("class", "").split())]
+            keys += [f"#{element.get('id')}", _tag(element), ""]
+            found = sorted((rule for key in keys for rule in self._rules.get(key, ())), key=lambda one: one[0])
+            matching = self._matching[like] = [rule for _, rule in found if _matches(rule.parts, chain)]
+        for rule in matching:
+            (important if rule.weight[0] else style).update(rule.values)
         inline, important_inline = _declarations(element.get("style", ""))
         return style | inline | important | important_inline
+
+    def _told_apart(self, element: ET.Element) -> tuple[Any, ...]:
+        """Return all of an element that rules look at."""
+        name = element.get("id")
+        return (element.tag, element.get("class"), name if name in self._ids else "",
+                *(element.get(one) for one in self._attributes))  # fmt: skip
 
     def _write_text(
         self, element: ET.Element, style: dict[str, str], below: dict[str, str], chain: list[ET.Element]
@@ -251,7 +269,7 @@ def _ink_on(node: ET.Element) -> str:
         if _tag(part) in ("text", "tspan") and ("fill" in own or "color" in own):
             return ""
         if _tag(part) in _SHAPES and not fill:
-            fill = _colour(own.get("fill", ""), {})[0]
+            fill = _colour(own.get("fill", ""))[0]
     if fill in ("", "none"):
         return ""
     digits = fill[1:] if len(fill) == 7 else "".join(2 * digit for digit in fill[1:4])
@@ -281,27 +299,30 @@ def _attributes(element: ET.Element, style: dict[str, str], below: dict[str, str
 
 
 def _painted(style: dict[str, str], below: dict[str, str]) -> str:
-    out = []
-    for name in _PAINT:
-        value = style.get(name, "").strip()
-        if name in ("fill", "stroke", "stop-color"):
-            value, clear = _colour(value, below)
-            if clear is not None:
-                out.append(
-                    f' {name.replace("color", "opacity") if name == "stop-color" else f"{name}-opacity"}="{clear:g}"'
-                )
-        elif name in ("stroke-width", "opacity", "fill-opacity", "stroke-opacity", "font-size") and value:
-            value = f"{_length(value, float(below['font-size'])):g}"
-        elif name == "stroke-dasharray" and set(value) <= set("0 ,."):
-            value = ""  # no dashes
-        elif name == "font-weight" and value in ("bolder", "600", "700"):
-            value = "bold"
-        if value and re.fullmatch(_VALUE, value) and not _FORBIDDEN_VALUE.search(value):
-            out.append(f' {name}="{value}"')
-    return "".join(out)
+    size, ink = below["font-size"], below.get("color", "#000000")
+    return "".join([_paint(name, style[name].strip(), size, ink) for name in _PAINT if name in style])
 
 
-def _colour(value: str, below: dict[str, str]) -> tuple[str, float | None]:
+@lru_cache(1024)
+def _paint(name: str, value: str, size: str, ink: str) -> str:
+    """Return one attribute, or none. size, ink: of text around it."""
+    more = ""
+    if name in ("fill", "stroke", "stop-color"):
+        value, clear = _colour(value, ink)
+        if clear is not None:
+            more = f' {name.replace("color", "opacity") if name == "stop-color" else f"{name}-opacity"}="{clear:g}"'
+    elif name in ("stroke-width", "opacity", "fill-opacity", "stroke-opacity", "font-size") and value:
+        value = f"{_length(value, float(size)):g}"
+    elif name == "stroke-dasharray" and set(value) <= set("0 ,."):
+        value = ""  # no dashes
+    elif name == "font-weight" and value in ("bolder", "600", "700"):
+        value = "bold"
+    if value and re.fullmatch(_VALUE, value) and not _FORBIDDEN_VALUE.search(value):
+        return f'{more} {name}="{value}"'
+    return more
+
+
+def _colour(value: str, ink: str = "#000000") -> tuple[str, float | None]:
     """Return a colour that QtSvg knows, and its opacity if it has one."""
     if value.startswith("url("):
         return value, None
@@ -309,7 +330,7 @@ def _colour(value: str, below: dict[str, str]) -> tuple[str, float | None]:
     if value in ("transparent", "none"):
         return "none", None
     if value == "currentcolor":
-        return _colour(below.get("color", "#000000"), {})
+        return _colour(ink)
     kind = re.fullmatch(r"(rgba?|hsla?)\(([^()]*)\)", value)
     if kind is None:
         return value, None
@@ -333,7 +354,12 @@ def _length(value: str, em: float) -> float:
 
 
 def _tag(element: ET.Element) -> str:
-    return str(element.tag).rpartition("}")[2]
+    return _local(element.tag)
+
+
+@lru_cache(256)
+def _local(tag: object) -> str:
+    return str(tag).rpartition("}")[2]
 
 
 # ------------------------------------------------------------------ style sheets
@@ -355,6 +381,7 @@ def _rules(sheet: str) -> Iterable[_Rule]:
                     yield _Rule((rank, *weight), parts, values)
 
 
+@lru_cache(1024)
 def _declarations(body: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the properties of a block, and those that are important."""
     usual: dict[str, str] = {}

@@ -50,6 +50,12 @@ def draw(source: str, tokens: Mapping[str, Any]) -> PlainSvg | None:
     return _draw(source, tuple(sorted(tokens.items()))) if can_draw() and len(source) <= MOST_SOURCE else None
 
 
+def warm() -> None:
+    """Start the process unless it runs. Any thread. Cost: 0.1 s and more."""
+    if can_draw():
+        _process.draw("", {})
+
+
 @lru_cache(MOST_KEPT)
 def _draw(source: str, tokens: tuple[tuple[str, Any], ...]) -> PlainSvg | None:
     return _process.draw(source, dict(tokens))

@@ -1,1 +1,1 @@
-"""Folders of documents on this PC: their files are indexed where they are, and searched for questions."""
+"""Documents: files attached to messages, and folders whose files are indexed in place and searched for questions."""

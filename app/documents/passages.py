@@ -18,7 +18,7 @@ _LONGEST_HEADING = 120
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of a part's text. The passages of a part, joined, are its text.
+    """A section of a part's text. The passages of a part, joined, are its text.
 
     part: its page, slide, sheet or chapter, from 1. name: of the part. heading: the headings that it stands under.
     line: its first line in the part, from 1.

@@ -135,7 +135,7 @@ class KnownModels(QObject):
         found = [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
         return sorted(found, key=lambda one: -one.n_bytes)
 
-    # -------------------------------------------------------------- changes that are known before they are told
+    # -------------------------------------------------------------- changes that are known before they are reported
 
     def put(self, model: InstalledModel) -> None:
         """Add or replace an installed model."""

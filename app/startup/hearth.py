@@ -25,10 +25,10 @@ from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
 from app.startup.all_tools import AllTools
-from app.ui.chat.chat_projects import ChatProjects
-from app.ui.chat.chat_tools import ChatTools
+from app.ui.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
+from app.ui.projects.chat_projects import ChatProjects
 from app.user_messages import UserMessage, describe
 
 if TYPE_CHECKING:

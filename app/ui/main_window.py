@@ -16,9 +16,9 @@ from app.clients.engine_status import EngineStatus, machine_line
 from app.settings import AppPaths, AppSettings
 from app.translation import tr
 from app.ui.chat.chat_connections import bind_commands, connect_page, connect_sidebar
+from app.ui.finder import Finder
 from app.ui.keyboard import palette_entries, window_focus
 from app.ui.keyboard.commands import Commands
-from app.ui.keyboard.finder import Finder
 from app.ui.pages import Pages
 from app.ui.settings.window_settings import WindowSettings
 from app.ui.sidebar.sidebar import Sidebar
@@ -220,7 +220,7 @@ class MainWindow(WindowFrame):
         self.chat_models.models_page_asked.connect(self.show_models)
         models.menu.compare_asked.connect(partial(self.commands.run, "compare_models"))
         if self.answer_menus is not None:
-            self.answer_menus.comparing.use_models(models.menu.models)
+            self.answer_menus.comparing.use_models(models.menu.models.usable)
             self.answer_menus.comparing.begun.connect(self.show_chat)
         self.commands.bind("model_menu", self.chat_models.open_menu)
         self.commands.bind(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from engine.bundle.bundle import BundleSource, add_artefact, check_artefact, open_bundle
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER
+from engine.config import ModelConfig
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
-from engine.job import never
+from engine.formats import TensorSource
+from engine.job import CancelCheck, never
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
@@ -27,8 +29,30 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 
-if TYPE_CHECKING:  # model_files.py imports this module
-    from engine.model.model_files import OpenedModel
+
+class Located(Protocol):
+    """Files of a model. path: the requested one."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+class OpenFiles(Protocol):
+    """An open model, as engine.model.model_files.OpenedModel is one."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def source(self) -> TensorSource: ...
+    @property
+    def files(self) -> Located: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+
 
 Kind = Literal["predictors", "statistics", "placement"]
 
@@ -41,7 +65,7 @@ NAMES: dict[Kind, str] = {
 _END_BYTES = 64 << 10
 
 
-def fingerprint(opened: OpenedModel) -> str:
+def fingerprint(opened: OpenFiles) -> str:
     """Return SHA-256 over the metadata, the tensor table and both ends of each tensor; a bundle states its own.
 
     Every copy of the files has the same fingerprint. `OpenedModel.fingerprint` caches it.
@@ -72,14 +96,14 @@ def _named(value: Any) -> Any:
     return str(value)
 
 
-def artefact_folder(opened: OpenedModel) -> Path:
+def artefact_folder(opened: OpenFiles) -> Path:
     """Return the folder of the model's artefacts: inside a bundle, otherwise by fingerprint. It may not exist."""
     if isinstance(opened.source, BundleSource):
         return opened.source.path / ARTEFACT_FOLDER
     return _root() / opened.fingerprint
 
 
-def find(opened: OpenedModel, kind: Kind) -> Path | None:
+def find(opened: OpenFiles, kind: Kind) -> Path | None:
     """Return the folder with the model's artefact of this kind, without checking that it fits; None if there is none.
 
     Artefacts made here precede those that came with the model. Several models may share a folder, so artefacts that
@@ -109,7 +133,7 @@ def is_kept(fingerprint: str, kind: Kind) -> bool:
     return head_file(_root() / fingerprint, NAMES[kind]).is_file()
 
 
-def _may_be_of(head: Path, opened: OpenedModel) -> bool:
+def _may_be_of(head: Path, opened: OpenFiles) -> bool:
     """Return whether the artefact's head names this model. A damaged head counts; using it reports the damage."""
     try:
         return read_head_object(head).get("model") == opened.fingerprint
@@ -117,13 +141,13 @@ def _may_be_of(head: Path, opened: OpenedModel) -> bool:
         return True
 
 
-def folder_beside(opened: OpenedModel) -> Path:
+def folder_beside(opened: OpenFiles) -> Path:
     """Return the folder of artefacts that come with a model other than a bundle: `artefacts` beside its files."""
     path = opened.files.path
     return (path if path.is_dir() else path.parent) / ARTEFACT_FOLDER
 
 
-def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
+def check(opened: OpenFiles, kind: Kind) -> tuple[Path, str, str]:
     """Return the artefact's folder, and the fingerprint and activation that its head must state.
 
     Raises: ModelNotFoundError if there is none, ArtifactMismatchError if a bundle's files differ from its list or
@@ -141,7 +165,7 @@ def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
     return folder, opened.fingerprint, opened.config.activation_text
 
 
-def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
+def load_predictor(opened: OpenFiles, as_stored: bool = False) -> Predictor:
     """Load the model's own predictor; as_stored as in `Predictor.load`.
 
     Raises: as `check`, and ModelFormatError for damage.
@@ -149,7 +173,7 @@ def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
     return Predictor.load(*check(opened, "predictors"), as_stored)
 
 
-def load_stats(opened: OpenedModel) -> NeuronStats:
+def load_stats(opened: OpenFiles) -> NeuronStats:
     """Load the model's own statistics. Raises: as `check`, and ModelFormatError for damage."""
     folder, *made_from = check(opened, "statistics")
     stats = NeuronStats.load(folder, *made_from)
@@ -157,13 +181,13 @@ def load_stats(opened: OpenedModel) -> NeuronStats:
     return replace(stats, source="shipped") if came_along else stats
 
 
-def check_stats(opened: OpenedModel) -> None:
+def check_stats(opened: OpenFiles) -> None:
     """Check the head of the model's own statistics. Raises: as `load_stats`."""
     folder, made_for, activation = check(opened, "statistics")
     read_head(folder, statistics.ARTIFACT_NAME, statistics.SCHEMA_VERSION, made_for, activation)
 
 
-def load_placement(opened: OpenedModel) -> Placement:
+def load_placement(opened: OpenFiles) -> Placement:
     """Load the model's own placement. Its origins state the machine and budget.
 
     Raises: as `check`, and ModelFormatError for damage.
@@ -174,10 +198,10 @@ def load_placement(opened: OpenedModel) -> Placement:
 
 
 def save_predictor(
-    opened: OpenedModel,
+    opened: OpenFiles,
     predictor: Predictor,
     progress: Callable[[int], None] = lambda done: None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: CancelCheck = never,
 ) -> Path:
     """Store a predictor as the model's own, replacing an older one; return its head's path.
 
@@ -193,7 +217,7 @@ def save_predictor(
     return stamped.save(artefact_folder(opened), progress, cancelled, listing)
 
 
-def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
+def save_stats(opened: OpenFiles, stats: NeuronStats) -> Path:
     """Store statistics as the model's own, replacing older ones; return their head's path.
 
     They are stamped like a predictor.
@@ -205,7 +229,7 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     return stamped.save(artefact_folder(opened), _listing(opened, "statistics", statistics.SCHEMA_VERSION))
 
 
-def save_placement(opened: OpenedModel, placement: Placement) -> Path:
+def save_placement(opened: OpenFiles, placement: Placement) -> Path:
     """Store a placement as the model's own, replacing an older one; return its head's path.
 
     Raises: ArtifactMismatchError for another shape, InvalidRequestError if the folder cannot be written,
@@ -222,7 +246,7 @@ def file_names(kind: Kind) -> tuple[str, str]:
     return tuple(file(Path(), NAMES[kind]).name for file in (head_file, tensors_file))  # type: ignore[return-value]
 
 
-def _listing(opened: OpenedModel, kind: Kind, schema_version: int) -> Listing | None:
+def _listing(opened: OpenFiles, kind: Kind, schema_version: int) -> Listing | None:
     """Return the function that makes new files valid by listing them in the bundle's manifest; None otherwise."""
     source = opened.source
     if not isinstance(source, BundleSource):

@@ -30,7 +30,7 @@ from engine.formats import TensorInfo
 from engine.formats.json_text import read_object
 from engine.formats.mapped import map_file
 from engine.formats.packed_rows import F32, U8, decode_rows
-from engine.job import Job, Progress, never
+from engine.job import CancelCheck, Job, Progress, never
 from engine.sparsity.artifact_files import part_of, put_in_place
 
 METADATA = "metadata.json"
@@ -253,7 +253,7 @@ def shifted(progress: Progress, before: int, total: int) -> Callable[[int], None
 def hash_file(
     path: Path,
     progress: Callable[[int], None] = lambda done: None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: CancelCheck = never,
 ) -> str:
     """Return a file's SHA-256, read in chunks."""
     digest, done = hashlib.sha256(), 0

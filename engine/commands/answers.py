@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import load_model, number, percent, print_json, print_note, sampling_values
 from engine.errors import Cancelled, EngineError
-from engine.job import Job, never
+from engine.job import CancelCheck, Job, never
 
 if TYPE_CHECKING:
     from engine.session.chat_session import ChatSession
@@ -82,7 +82,7 @@ def _answer(
     prompt: list[int],
     arguments: argparse.Namespace,
     constraint: Constraint | None,
-    cancelled: Callable[[], bool],
+    cancelled: CancelCheck,
 ) -> Iterator[TokenEvent]:
     from engine.session.grammar import Grammar
 
@@ -96,7 +96,7 @@ def _answer(
         yield from session.generate(prompt, sampling, Job(cancelled, progress), make=make)
 
 
-def _session(model: LoadedModel, cancelled: Callable[[], bool] = never) -> ChatSession:
+def _session(model: LoadedModel, cancelled: CancelCheck = never) -> ChatSession:
     """Return a session with the model of --draft, which is loaded now. Raises: the errors of Drafting.load."""
     from engine.session.drafting import drafted_session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from engine.config import MODES
 from engine.errors import Cancelled, DeviceFailedError, EngineError, InvalidRequestError
 from engine.evaluation.comparison import Answer, ComparisonFile, Task, read_prompts
 from engine.evaluation.comparison_report import csv_text, html_text, text_table
-from engine.job import Job
+from engine.job import CancelCheck, Job
 
 if TYPE_CHECKING:
     from engine.session.chat_session import ChatSession
@@ -66,7 +66,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _answer_all(
-    file: ComparisonFile, tasks: Sequence[Task], arguments: argparse.Namespace, cancelled: Callable[[], bool]
+    file: ComparisonFile, tasks: Sequence[Task], arguments: argparse.Namespace, cancelled: CancelCheck
 ) -> int:
     """Compute the answers of one model, until Ctrl-C. Return the number of those that failed."""
     from engine.session.chat_session import ChatSession
@@ -105,7 +105,7 @@ def _answer_all(
     return n_failed
 
 
-def _answer(session: ChatSession, task: Task, cancelled: Callable[[], bool]) -> Answer | None:
+def _answer(session: ChatSession, task: Task, cancelled: CancelCheck) -> Answer | None:
     """Return an answer, computed without the KV cache of others; None if it was cancelled."""
     session.set_mode(task.mode)
     session.forget()

@@ -8,8 +8,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+
+from engine.job import CancelCheck
 
 
 def make_streams_safe(windows: bool = sys.platform == "win32") -> None:
@@ -35,7 +37,7 @@ def drop_output() -> None:
 
 
 @contextmanager
-def interrupt_as_cancel() -> Iterator[Callable[[], bool]]:
+def interrupt_as_cancel() -> Iterator[CancelCheck]:
     """Treat Ctrl-C as a cancel flag, so that partial results can be shown; a second one interrupts.
 
     Interrupts that are already ignored or handled stay so.

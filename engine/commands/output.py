@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.commands.console import ProgressBar
 from engine.config import EngineConfig
-from engine.job import Job, never
+from engine.job import CancelCheck, Job, never
 
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
@@ -36,7 +35,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     )
 
 
-def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = never) -> LoadedModel:
+def load_model(arguments: argparse.Namespace, cancelled: CancelCheck = never) -> LoadedModel:
     from engine.session.loaded_model import LoadedModel
 
     with ProgressBar("Loading") as progress, ProgressBar("Preparing the CPU kernels") as preparing:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.bundle import artefacts
 from engine.errors import EngineError
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.model.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel
 from engine.sparsity import predictor as predictors
@@ -57,7 +57,7 @@ def write_carried(
     carried: Carried,
     folder: Path,
     progress: Callable[[int], None] = lambda done: None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: CancelCheck = never,
 ) -> None:
     """Write the artefact's files into the folder, stamped with the model's fingerprint and its old activation.
 

@@ -23,6 +23,7 @@ from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, ArtefactEntry, FileEn
 from engine.conversion.bundle_layout import Layout, Part
 from engine.conversion.carried_artefacts import Carried
 from engine.errors import DiskSpaceError, EngineError, InvalidRequestError
+from engine.job import CancelCheck
 from engine.model.model_files import OpenedModel
 from engine.plain_config import from_plain
 
@@ -130,7 +131,7 @@ class ConversionFolder:
         claim: Receipt | ArtefactReceipt,
         file: str,
         progress: Callable[[int], None],
-        cancelled: Callable[[], bool],
+        cancelled: CancelCheck,
     ) -> bool:
         """Return whether the files of a receipt are unchanged. Units: progress in bytes read."""
         hashes = {file: claim.sha256} if isinstance(claim, Receipt) else {

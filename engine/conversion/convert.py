@@ -51,7 +51,7 @@ from engine.errors import (
 )
 from engine.files import spelled
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.model.model_files import OpenedModel, open_model
 from native_kernels.codecs.lane_packing import pack_rows
 
@@ -262,7 +262,7 @@ class _Work:
 
 
 def _write_part(
-    workshop: ConversionFolder, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    workshop: ConversionFolder, part: Part, progress: Callable[[int], None], cancelled: CancelCheck
 ) -> Receipt:
     """Write one weight file: under a temporary name, flushed, renamed, with a receipt."""
     target = workshop.folder / part.file

@@ -7,7 +7,7 @@ Paper: PowerInfer, section 4 (the online phase).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -19,7 +19,7 @@ from engine.decode.expert_calls import why_not as why_no_expert_calls
 from engine.decode.ffn_calls import FfnCalls
 from engine.decode.ffn_calls import why_not as why_no_ffn_calls
 from engine.errors import Cancelled
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import MOST_TOKENS_OF_RUN, KVCache
 from engine.model.transformer import check_tokens
@@ -141,7 +141,7 @@ class DecodeProgram:
         length = cache.length
         return not length or self._calls.keys_stay_valid(cache.sequence_length, length + 1)
 
-    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
+    def step(self, token: int, cache: KVCache, cancelled: CancelCheck = never) -> F32:
         """Append the token to the cache and return the logits [V] for the next one.
 
         Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, which leaves the cache unchanged.
@@ -173,7 +173,7 @@ class DecodeProgram:
         before = cache.sequence_length if cache.length else first
         return next((n for n in range(most, 1, -1) if self._calls.keys_stay_valid(before, first + n - 1)), 1)
 
-    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
+    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: CancelCheck = never) -> F32:
         """Append up to `most_tokens` tokens to the cache; return the logits [n, V] after each.
 
         They equal those of `step`, to the bit. Raises: as `step`, and HostMemoryError.
@@ -205,7 +205,7 @@ class DecodeProgram:
         buffers: Sequence[DecodeCalls],
         tokens: Sequence[int],
         cache: KVCache,
-        cancelled: Callable[[], bool],
+        cancelled: CancelCheck,
     ) -> F32:
         """Run a program of so many tokens over their buffers."""
         check_tokens(self._config, np.array(tokens, np.int64), cache)

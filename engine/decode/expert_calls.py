@@ -74,6 +74,7 @@ class ExpertCalls:
         self._predictors = predictor.layers if mode == "sparse" and predictor is not None else None
         self._config, self._graph = config, graph_of(config)
         self._layers = weights.layers
+        self._reads = weights.expert_reads
         self._products = products
         n_used, width = config.n_experts_used, config.d_ff
         self.chosen = [Chosen.make(config.n_experts, n_used) for _ in weights.layers]
@@ -152,8 +153,11 @@ class ExpertCalls:
 
     def _of_chosen(self, layer: int, x: Vector, counts: I64) -> list[Call]:
         """What each chosen expert says, in `said`."""
-        own, chosen = self._layers[layer].routed, self.chosen[layer]
-        calls = self._fired(layer, own, chosen, x, counts) if self._skips else self._all(layer, own, chosen, x, counts)
+        own, chosen, calls = self._layers[layer].routed, self.chosen[layer], list[Call]()
+        if self._reads is not None and self._predictors is None:
+            parts = _parts(own[0])[: 1 if self._skips else None]  # most rows of the others are skipped with neurons
+            calls = experts.request_calls([_all_of(own, part) for part in parts], chosen, self._reads.function)
+        calls += self._fired(layer, own, chosen, x, counts) if self._skips else self._all(layer, own, chosen, x, counts)
         calls += experts.tally_calls(self._hidden, chosen, self._tally(layer, 0))
         said = self._said
         if own[0].down_t is not None:

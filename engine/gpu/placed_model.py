@@ -193,6 +193,8 @@ class PlacedModel:
         mode = self.mode_and_reason(placement)[0]
         if config.n_experts and (reasons := why_no_program(config, base.weights, mode)):
             raise GpuUnusableError(reasons[0].removesuffix("."))
+        if base.weights.expert_reads is not None:
+            base.weights.expert_reads.is_needed = placement.disk_bytes > 0
         learned = None if self._learned is None else self._learned.hot(placement)
         steps.begin("predictors")
         predictor = base.modes.predictor if placement.mode == "sparse" else None
@@ -330,6 +332,8 @@ class PlacedModel:
     def _drop(self) -> None:
         """Release all GPU memory of the model, but keep the GPU open."""
         self.generation += 1
+        if self._base.weights.expert_reads is not None:  # if the CPU computes alone
+            self._base.weights.expert_reads.is_needed = True
         self._take_heat()
         part, self._part = self._part, None
         reading, self.reading = self.reading, None

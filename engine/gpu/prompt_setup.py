@@ -9,9 +9,10 @@ from engine.gpu.prefill import prompts
 from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
+from engine.machine.measured_hardware import recall_disk
 from engine.model.graph import graph_of
 from engine.placement import memory_plan
-from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S, with_disk_s
 from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda.cuda_gpu import CudaGpu
 
@@ -66,4 +67,7 @@ def streaming_speed(opened: OpenedGpu, base: LoadContext, placement: Placement) 
         if home == "gpu"
     )
     bus = opened.info.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
-    return StreamingSpeed(cold, bus, opened.cpu_bytes_per_s or bus, placement.objective)
+    disk = recall_disk()
+    token_s = with_disk_s(placement.objective, placement.disk_read_bytes, disk) or placement.objective
+    disk_s = placement.disk_bytes / disk if disk else 0.0
+    return StreamingSpeed(cold, bus, opened.cpu_bytes_per_s or bus, token_s, disk_s=disk_s)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.sparse import SparseExecutor
-from engine.job import Job, never, run_cancellable
+from engine.job import CancelCheck, Job, never, run_cancellable
 from engine.model.counters import FfnCounters
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
@@ -167,7 +167,7 @@ def multiplies(operators: Operators, codec: str) -> bool:
 
 
 def choose_backend(
-    wanted: BackendName, threads: int, cancelled: Callable[[], bool] = never
+    wanted: BackendName, threads: int, cancelled: CancelCheck = never
 ) -> Backend:  # fmt: skip
     """Return the kernels with this many threads if they can run, otherwise the reference and the reason.
 

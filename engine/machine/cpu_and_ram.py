@@ -143,6 +143,12 @@ def memory_limits(root: Path = Path("/")) -> tuple[Path, ...]:
     return tuple(group for group in _control_groups(root, "memory") if _memory_limit(group) is not None)
 
 
+def disk_read_bytes(root: Path = Path("/")) -> int | None:
+    """Return how many bytes this process has had read from disks; None if the system does not tell."""
+    found = re.search(r"^read_bytes: (\d+)$", _read(root / "proc/self/io"), re.MULTILINE)
+    return None if found is None else int(found[1])
+
+
 def _read(path: Path) -> str:
     """Return the text of a file in /proc or /sys; empty if missing."""
     try:

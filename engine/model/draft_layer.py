@@ -250,7 +250,7 @@ class Trail:
         return end - at
 
     def fill(self, text: Sequence[int], drafter: Drafter) -> None:
-        """Let the layer read all but the last of the positions that `behind` has told."""
+        """Let the layer read all but the last of the positions that `behind` counted."""
         n = len(text) - 2 - self._origin - self._read
         if n > 0:
             tokens = np.asarray(text[-1 - n : -1], np.int64)

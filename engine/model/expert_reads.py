@@ -1,20 +1,28 @@
 """Read chosen experts ahead from a mapped file that the RAM cannot hold.
 
-Without it, prefill reads them by page faults, a few pages at a time. Decode needs no help: the system's page cache
-keeps the experts that are chosen often, and a token needs few others.
+Page faults alone read a few pages at a time. The system's page cache keeps the experts that are chosen often. Experts
+that a GPU holds, and those that it read for a prompt alone, leave the page cache.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from engine.model.prefetch import advised, request_pages, resident_bytes, spans_of
+from engine.model.prefetch import (
+    Span,
+    advised,
+    evict_pages,
+    request_function,
+    request_pages,
+    resident_bytes,
+    spans_of,
+)
 from engine.model.weights import FfnWeights, LayerWeights
-from native_kernels.backend import PackedMatrix
+from native_kernels.backend import I64, PackedMatrix
 
 # Share of a layer's experts from which on the next layer's are read too: a prompt that chooses so many chooses nearly
 # as many there. Fewer would be a guess that is mostly wrong, because layers choose independently.
@@ -23,18 +31,30 @@ _PIECE_BYTES = 1 << 20  # a newer request takes effect between two
 # Of a measurement of the disk: experts' matrices at most and at least, bytes and seconds after which it ends.
 _MOST_SAMPLES, _LEAST_SAMPLES, _SAMPLE_BYTES, _SAMPLE_S = 256, 16, 64 << 20, 1.0
 _MOST_RESIDENT = 0.25  # share of a sample
+_AT_ONCE = 24  # matrices that a layer of a token requests at once: 8 experts of 3
 
 
 class ExpertReads:
     """A thread that asks the system to read experts, in the order in which the CPU multiplies them.
 
     Thread-safe. The thread ends with this object.
+    function: i64 [1], address of the C function that requests pages, for decode; 0: memory holds all experts.
     """
 
-    def __init__(self, layers: Sequence[LayerWeights], read: Callable[[int, int], None] = request_pages) -> None:
-        """read: starts to read a range of addresses (first, bytes); it may wait for the disk."""
+    def __init__(
+        self,
+        layers: Sequence[LayerWeights],
+        read: Callable[[int, int], None] = request_pages,
+        evict: Callable[[int, int], None] = evict_pages,
+        resident: Callable[[int, int], int] = resident_bytes,
+    ) -> None:
+        """read: starts to read a range of addresses (first, bytes); it may wait for the disk. evict: drops a range from
+        RAM. resident: bytes of a range in RAM.
+        """
         self._layers = [layer.routed for layer in layers]
-        self._read = read
+        self._read, self._evict, self._resident = read, evict, resident
+        self.function: I64 = np.array([request_function()], np.int64)
+        self._is_needed = True
         self._newest = 0  # request; older ones stop
         self._ahead: tuple[int, frozenset[int]] = (-1, frozenset())  # layer and experts read as a guess
         self._thread = ThreadPoolExecutor(1, "expert-reads")
@@ -43,15 +63,55 @@ class ExpertReads:
         """Return the bytes/s at which decode with so many threads reads experts from the disk; see `disk_rate`."""
         return disk_rate(self._layers, threads)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether memory lacks experts. True at first; False if RAM and a GPU hold all of them together."""
+        return self._is_needed
+
+    @is_needed.setter
+    def is_needed(self, is_needed: bool) -> None:
+        self._is_needed = is_needed
+        self.function[0] = request_function() if is_needed else 0
+
     def choose(self, layer: int, experts: Iterable[int]) -> None:
         """Start to read the experts that a layer is about to compute, then most likely those of the next layer."""
+        if not self._is_needed:
+            return
         ids = frozenset(one for one in experts if one >= 0)
         self._newest += 1
         self._thread.submit(self._run, self._newest, layer, ids)
 
+    def request(self, blocks: Sequence[FfnWeights]) -> Future[list[Span]]:
+        """Start to read these experts; return the address ranges that were not in RAM."""
+        return self._thread.submit(self._requested, blocks)
+
+    def evict(self, spans: Sequence[Span]) -> None:
+        """Drop these address ranges from RAM, if this process has read them and no other uses them."""
+        self._thread.submit(lambda: [self._evict(start, end - start) for start, end in spans])
+
+    def evict_matrices(self, matrices: Iterable[PackedMatrix]) -> None:
+        """Drop these matrices from RAM, because a GPU holds them."""
+        self.evict(spans_of((one, None) for one in matrices))
+
+    def is_in_ram(self, block: FfnWeights) -> bool:
+        """Return whether most of the expert is in RAM; True if the system does not tell."""
+        return not self.function[0] or not self._missing([block])
+
     def wait(self) -> None:
         """Wait until everything was asked for."""
         self._thread.submit(lambda: None).result()
+
+    def _requested(self, blocks: Sequence[FfnWeights]) -> list[Span]:
+        missing = self._missing(blocks)
+        for start, end in missing:
+            self._read(start, end - start)
+        return missing
+
+    def _missing(self, blocks: Sequence[FfnWeights]) -> list[Span]:
+        """Return the address ranges of which less than 1 - _MOST_RESIDENT is in RAM, in pieces of _PIECE_BYTES."""
+        spans = spans_of((one, None) for block in blocks for one in block.matrices)
+        pieces = [(at, min(end, at + _PIECE_BYTES)) for start, end in spans for at in range(start, end, _PIECE_BYTES)]
+        return [(at, end) for at, end in pieces if self._resident(at, end - at) < (1 - _MOST_RESIDENT) * (end - at)]
 
     def _run(self, request: int, layer: int, ids: frozenset[int]) -> None:
         known_layer, known = self._ahead
@@ -80,8 +140,9 @@ def disk_rate(
     threads: int,
     read: Callable[[int, int], bool] = advised,
     resident: Callable[[int, int], int] = resident_bytes,
+    request: Callable[[int, int], None] = request_pages,
 ) -> float | None:
-    """Return the bytes/s at which so many threads read experts from the disk by page faults, as decode does.
+    """Return the bytes/s at which so many threads read requested experts from the disk, as decode does.
 
     None if too few experts are on the disk, or if the system does not tell (it does on Linux). Cost: reads up to 64 MB,
     for about a second at most.
@@ -100,7 +161,9 @@ def disk_rate(
     try:
         with ThreadPoolExecutor(threads) as pool:
             while done < len(samples) and n_read < _SAMPLE_BYTES and time.perf_counter() - started < _SAMPLE_S:
-                group = samples[done : done + threads]
+                group = samples[done : done + _AT_ONCE]
+                for start, size, _ in group:
+                    request(start, size)
                 if not all(pool.map(lambda one: read(one[0], one[1]), group)):
                     return None
                 done += len(group)

@@ -42,7 +42,7 @@ _HEAT_STEPS = 32
 _LOOK_EVERY_BYTES = 256 << 20
 # Of a request to read ahead, Linux reads no more than the disk takes at once or its readahead, 128 KB by default.
 _REQUEST_BYTES = 128 << 10
-_POPULATE, _WILL_NEED = 22, 3  # madvise on Linux; the first since 5.14
+_POPULATE, _PAGE_OUT, _WILL_NEED = 22, 21, 3  # madvise on Linux; the first since 5.14, the second since 5.4
 _NICENESS = 10
 
 Span = tuple[int, int]  # first and last address, page-aligned
@@ -304,6 +304,22 @@ def request_pages(address: int, n_bytes: int) -> None:
         tell(ctypes.c_void_p(at), ctypes.c_size_t(size), _WILL_NEED)
 
 
+def request_function() -> int:
+    """Return the address of madvise, which compiled code calls as `request_pages` does; 0 where that does nothing."""
+    tell = _system_call("madvise") if sys.platform == "linux" else None
+    return 0 if tell is None else ctypes.cast(tell, ctypes.c_void_p).value or 0
+
+
+def evict_pages(address: int, n_bytes: int) -> None:
+    """Drop the pages that this process has mapped from RAM, where the system can; pages of others stay.
+
+    Cost: 0.3 ms per MiB (6.18).
+    """
+    tell = _system_call("madvise") if sys.platform == "linux" else None
+    if tell is not None:
+        tell(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), _PAGE_OUT)
+
+
 def resident_bytes(address: int, n_bytes: int) -> int:
     """Return how many bytes of whole pages are in memory; 0 if the system does not tell."""
     ask = None if sys.platform == "win32" else _system_call("mincore")
@@ -341,7 +357,9 @@ __all__ = [
     "Prefetch",
     "Span",
     "advised",
+    "evict_pages",
     "parts_of",
+    "request_function",
     "request_pages",
     "resident_bytes",
     "spans_of",

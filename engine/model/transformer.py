@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
-from engine.job import ShareProgress
+from engine.job import CancelCheck, ShareProgress
 from engine.model.activations import activate
 from engine.model.counters import FfnCounters
 from engine.model.graph import (
@@ -87,7 +87,7 @@ class Decoder(Protocol):
     def accepts(self, cache: KVCache) -> bool:
         """Return whether the program can run on this cache now."""
 
-    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool]) -> Logits:
+    def step(self, token: int, cache: KVCache, cancelled: CancelCheck) -> Logits:
         """Append the token to the cache; return the logits for the next one, valid until the next call.
 
         Raises: as Transformer.forward, and Cancelled.
@@ -96,7 +96,7 @@ class Decoder(Protocol):
     def most_tokens(self, cache: KVCache) -> int:
         """Return how many tokens `steps` can append to this cache now, at least 1."""
 
-    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool]) -> F32:
+    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: CancelCheck) -> F32:
         """Append the tokens to the cache; return the logits [n, V] after each. Raises: as `step`."""
 
     def lay_out(self, cache: KVCache) -> None:

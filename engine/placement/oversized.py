@@ -191,9 +191,9 @@ class Case:
         return self.in_ram(context) - self.on_disk
 
     def reads_from_disk(self, context: int, limits: MemoryLimits) -> bool:
-        """Return whether some experts stay on the disk: RAM and GPU cannot hold all of them."""
+        """Return whether some experts may stay on the disk: not for sure can RAM and GPU hold all of them."""
         whole = replace(self, model=replace(self.model, experts_in_file=False))
-        return self.on_disk > 0 and whole.least_ram(context, limits) > limits.sure_ram_bytes - memory_plan.PROCESS_BYTES
+        return self.on_disk > 0 and not whole.surely_fits(context, limits)
 
     def least_ram(self, context: int, limits: MemoryLimits) -> int:
         """Return a lower bound on RAM over all placements, in bytes."""

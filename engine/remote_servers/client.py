@@ -19,7 +19,7 @@ from engine.errors import (
     RemoteServerError,
     RemoteUnreachableError,
 )
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.remote_servers.connection import Connection
 from engine.remote_servers.wire import AnswerText, EventReader, StrangeAnswerError, is_name, models_in, parsed, said_in
 
@@ -54,7 +54,7 @@ class RemoteServer:
 
     # -------------------------------------------------------------- models
 
-    def models(self, cancelled: Callable[[], bool] = never) -> list[str]:
+    def models(self, cancelled: CancelCheck = never) -> list[str]:
         """Return the ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
         with closing(Connection(self.name, cancelled)) as connection:
             response = connection.open("GET", f"{self.address}/models", self._headers())
@@ -75,7 +75,7 @@ class RemoteServer:
         messages: Sequence[Mapping[str, str]],
         sampling: Mapping[str, Any],
         say: Say = lambda text, pieces: None,
-        cancelled: Callable[[], bool] = never,
+        cancelled: CancelCheck = never,
     ) -> dict[str, Any]:
         """Request an answer; call `say` with each new text and the number of pieces so far.
 

@@ -10,13 +10,13 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from engine.errors import Cancelled, RemoteServerError, RemoteUnreachableError
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.remote_servers.address import is_this_pc
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _PIECES_AHEAD = 64
 class Connection:
     """A single-use connection; close it afterwards. name: of the server, for messages."""
 
-    def __init__(self, name: str, cancelled: Callable[[], bool] = never) -> None:
+    def __init__(self, name: str, cancelled: CancelCheck = never) -> None:
         self._name = name
         self._cancelled = cancelled
         self._came: queue.Queue[Any] = queue.Queue(_PIECES_AHEAD)

@@ -512,9 +512,9 @@ class EngineHost:
                 waiting.append(shown)
             reason = "stop" if answer.has_stopped else event.finish_reason
             if event.token_id is not None:
-                self._live.token(session, stats)
-                if inspection is not None:
+                if inspection is not None:  # first: the Live page takes a GPU's counts
                     inspection.token(event)
+                self._live.token(session, stats)
             now = time.perf_counter()
             if waiting and (now - last_text >= TEXT_EVERY_S or reason):
                 self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))

@@ -7,6 +7,7 @@ left out for them.
 
 from __future__ import annotations
 
+import base64
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.service import protocol
+from engine.service.active_neurons import ActiveNeurons
 from engine.session.sampling import largest
 
 if TYPE_CHECKING:
@@ -32,11 +34,15 @@ MOST_VALUES = 1_000_000  # of all layers in a record, about 6 MB; a message may 
 _SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
 
 
-_BY_LAYER = ("fired", "experts", "missed")
+_BY_LAYER = ("fired", "active", "experts", "missed")
 
 
 def _n_values(row: dict[str, Any]) -> int:
     return len(row.get("fired", ())) + sum(len(ids) for ids in row.get("experts", ()) if ids)
+
+
+def _as_text(bits: NDArray[np.uint8]) -> str:
+    return base64.b64encode(bits.tobytes()).decode()
 
 
 @dataclass(eq=False, slots=True)
@@ -67,6 +73,7 @@ class Inspection:
         self._rows: list[_Noted] = []
         self._slots: ExpertSlots | None = None if session.model.gpu is None else session.model.gpu.expert_slots
         self._heat: F32 | None = None
+        self._active = ActiveNeurons(session)
         self._left = time.perf_counter()  # when the last token had been recorded
 
     def token(self, event: TokenEvent) -> None:
@@ -93,12 +100,13 @@ class Inspection:
                 [] if self._slots is None else self._slots.missing.tolist(),
             )
         )
+        self._active.note(len(self._rows) - 1)
         self._left = time.perf_counter()
 
     def event(self, request_id: str) -> protocol.Inspected:
         """Return everything that was recorded; of a very long answer, without the values of each layer."""
-        rows = [self._row(one) for one in self._rows]
-        alone = []
+        self._active.ended()
+        rows, alone, active = [self._row(one) for one in self._rows], [], self._active.bits_of()
         for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
             run = one.counted - before.counted
             if not 0 <= run <= _LONGEST_RUN:  # the whole context was computed again
@@ -107,6 +115,8 @@ class Inspection:
             if run == 1:
                 alone.append((place, one.counts - before.counts, before.position))
                 self._add_neurons(rows[place], before, one)
+                if place in active and "fired" in rows[place]:
+                    rows[place]["active"] = _as_text(active[place])
         if alone:
             places, counts, positions = zip(*alone, strict=True)
             read = self._bytes(np.stack(counts, axis=-1), positions)
@@ -119,7 +129,10 @@ class Inspection:
         spelt = self._session.model.tokenizer.token_bytes
         ids = {*self._prompt, *(int(token) for one in self._rows for token in one.ids)}
         texts = {str(token): spelt(token).decode("utf-8", "backslashreplace") for token in sorted(ids)}
-        return protocol.Inspected(request_id, self._prompt, rows, texts, self._session.model.opened.config.n_neurons)
+        hot, n_neurons = self._active.on_gpu(), self._session.model.opened.config.n_neurons
+        return protocol.Inspected(
+            request_id, self._prompt, rows, texts, n_neurons, "" if hot is None else _as_text(hot)
+        )
 
     @staticmethod
     def _row(one: _Noted) -> dict[str, Any]:

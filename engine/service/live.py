@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine.machine.cpu_and_ram import disk_read_bytes
 from engine.service import protocol
 from engine.service.request_events import Emit
 
@@ -34,7 +35,7 @@ _STAGES = {"attention": "attention", "predictor": "predictor", "ffn": "ffn", "ex
 class _Totals:
     """Sums up to a moment, or between two. at: seconds; stages: of programs, by name.
 
-    routed, missed: experts that tokens used, and those of them that were not on the GPU.
+    routed, missed: experts that tokens used, and those of them that were not on the GPU. disk: bytes read from it.
     """
 
     at: float
@@ -46,6 +47,7 @@ class _Totals:
     sampling_s: float = 0.0
     routed: int = 0
     missed: int = 0
+    disk: int | None = None
     stages: dict[str, float] = field(default_factory=dict)
 
 
@@ -151,7 +153,7 @@ class LiveFeed:
         counters, decoder = graph.executor.counters, graph.decoder
         return _Totals(
             self._clock(), counters.tokens, stats.decode_steps, counters.computed, counters.fired, counters.on_gpu,
-            stats.sampling_s, *_routed(session), {} if decoder is None else decoder.stage_seconds(),
+            stats.sampling_s, *_routed(session), disk_read_bytes(), {} if decoder is None else decoder.stage_seconds(),
         )  # fmt: skip
 
     def _tell(self, session: ChatSession, stats: GenerationStats) -> None:
@@ -175,6 +177,8 @@ class LiveFeed:
         config = model.opened.config
         there: dict[str, Any] = {"has_zeros": config.has_zeros, "is_counted": self._is_counted, "on_gpu": on_gpu}
         there |= {"n_experts": config.n_experts, "n_experts_used": config.n_experts_used}
+        reads = model.weights.expert_reads
+        there["reads_experts"] = reads_experts = reads is not None and reads.is_needed
         if (slots := _slots(session)) is not None:
             from engine.service.neuron_sample import ExpertMap
 
@@ -205,6 +209,7 @@ class LiveFeed:
             gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.gpu_seconds(),
             fired=seen,
             expert_hits=1 - since.missed / since.routed if since.routed else None,
+            disk_bytes=since.disk / since.steps if reads_experts and since.disk is not None else None,
             **there,
         )
 
@@ -215,6 +220,7 @@ def _between(before: _Totals, now: _Totals) -> _Totals:
         now.at - before.at, now.tokens - before.tokens, now.steps - before.steps, now.computed - before.computed,
         now.fired - before.fired, on_gpu, now.sampling_s - before.sampling_s,
         now.routed - before.routed, now.missed - before.missed,
+        None if now.disk is None else now.disk - (before.disk or 0),
         {name: max(0.0, seconds - before.stages.get(name, 0.0)) for name, seconds in now.stages.items()},
     )  # fmt: skip
 

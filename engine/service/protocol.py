@@ -240,7 +240,8 @@ class Inspected:
     """What the engine recorded of an answer's tokens; once, before `finished`, if Generate.inspect is true.
 
     prompt: token ids as the model got them. texts: the text of each id in this event, by the id as a string; bytes that
-    are no whole character are written as \\xNN. n_neurons: of a layer. rows: one for each token, with
+    are no whole character are written as \\xNN. n_neurons: of a layer. hot: neurons that the GPU
+    computes, as `active`; "" without a GPU. rows: one for each token, with
         id, p: the token and its probability, from the model's logits before temperature and filters
         top: [[id, probability]], the most likely tokens
         us: microseconds since the engine had sent the token before
@@ -249,6 +250,8 @@ class Inspected:
     and only if run is 1, and only what is known; of a very long answer, nothing by layer:
         bytes: of weights and KV cache that were read
         fired: [L] active neurons. computed, on_gpu: computed neurons of all layers, and of these the GPU's
+        active: the active neurons, of a long answer only for its last tokens: base64 of a bit for each neuron, the
+            lowest bit first, each layer in whole bytes
         experts: [L] ids of the chosen experts, None where not known. missed: [L] of these, those not on the GPU
     """
 
@@ -258,6 +261,7 @@ class Inspected:
     rows: list[dict[str, Any]]
     texts: dict[str, str] = field(default_factory=dict)
     n_neurons: int = 0
+    hot: str = ""
 
 
 @dataclass(frozen=True)
@@ -286,6 +290,7 @@ class Live:
     the CPU's, the most active first. Empty if unknown.
     n_experts, n_experts_used: of a layer, and of those a token's; 0 without experts.
     expert_hits: share of a token's experts that are on the GPU. exchanged: experts moved there since the load.
+    reads_experts: whether memory lacks experts. disk_bytes: read from the disk for a token.
     chosen, resident [layers][groups]: percent of recent tokens that chose an expert of the group, and percent of its
     experts on the GPU; the most chosen first. Empty without a GPU.
     """
@@ -312,6 +317,8 @@ class Live:
     n_experts_used: int = 0
     expert_hits: float | None = None
     exchanged: int = 0
+    reads_experts: bool = False
+    disk_bytes: float | None = None
     chosen: list[list[int]] = field(default_factory=list)
     resident: list[list[int]] = field(default_factory=list)
 

@@ -6,13 +6,13 @@ Everything here happens while the engine is idle, so that no answer waits for it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
 from engine.errors import Cancelled, EngineError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation, can_learn
-from engine.job import Job, run_cancellable
+from engine.job import CancelCheck, Job, run_cancellable
 from engine.library.records import DRAFT_SHARE
 from engine.loading.embedding_models import pooling_of
 from engine.loading.opening import vocabulary_fingerprint
@@ -68,7 +68,7 @@ class Drafting:
         if self.draft is None and not self._is_over:
             self.reason = f"{self._model.name} computes one token at a time here, so that guesses would not help."
 
-    def step(self, tokens: Sequence[int], has_use: bool, cancelled: Callable[[], bool]) -> float | None:
+    def step(self, tokens: Sequence[int], has_use: bool, cancelled: CancelCheck) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do.
 
         tokens: of the chat so far. has_use: whether the model answered, and can compute several tokens in a run; until

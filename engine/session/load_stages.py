@@ -17,6 +17,7 @@ from engine.loading.embedding_models import check_answers
 from engine.loading.load_context import LoadContext
 from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_ram
 from engine.loading.opening import choose_context, read_tokenizer
+from engine.machine.cpu_and_ram import lies_in_ram
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, remember_disk
 from engine.model.kv_cache import KVCache
@@ -66,7 +67,7 @@ class Memory:
 
     sizes: with down copied by neuron if the load shall copy it.
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
-    reads_experts: whether experts are read from the disk when they are chosen, because memory cannot hold all.
+    reads_experts: whether experts are read from the disk when they are chosen, if no GPU helps: RAM cannot hold all.
     """
 
     context: int
@@ -130,7 +131,8 @@ def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Mem
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
     )  # fmt: skip
     sizes = with_drafts_that_fit(Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]), context, limits)
-    reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, limits)
+    alone = MemoryLimits(hardware, None, budgets)
+    reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, alone)
     if reads_all and sizes.down_is_row_wise:
         case = Case(sizes, kv_codec, engine.sequences, sum(predictor_bytes))
         sizes = as_loaded(case, context, limits, fired_share(opened, engine.mode), device.threads)
@@ -152,7 +154,7 @@ def read(
         extra_bytes=extra_bytes,
         mapped_bytes=may,
         kernels=StoredKernels(_READ_AS_STORED, transpose) if backend.reads_all_of(opened) else None,
-        reads_experts=memory.reads_experts,
+        reads_experts=memory.reads_experts and not lies_in_ram(opened.files.path),
     )
     reads = weights.expert_reads
     if reads is not None and (rate := reads.measure_disk(device.threads)) is not None:

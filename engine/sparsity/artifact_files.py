@@ -24,7 +24,7 @@ from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, Inva
 from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
-from engine.job import never
+from engine.job import CancelCheck, never
 
 Progress = Callable[[int], None]
 Listing = Callable[[], None]
@@ -68,7 +68,7 @@ def save_artifact(
     values: Mapping[str, Any],
     tensors: Mapping[str, NDArray[Any]],
     progress: Progress = lambda done: None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: CancelCheck = never,
     listing: Listing | None = None,
 ) -> Path:
     """Write NAME.safetensors and NAME.json into the folder, replacing older ones; return the latter's path.
@@ -203,7 +203,7 @@ def open_tensors(folder: Path, name: str) -> MappedSource:
 
 
 def _write_tensors(
-    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: Progress, cancelled: Callable[[], bool]
+    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: Progress, cancelled: CancelCheck
 ) -> str:
     """Write one safetensors file; return its SHA-256. The format's library would copy every tensor to memory."""
     # Wide numbers first, which aligns all of them.

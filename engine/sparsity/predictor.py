@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.sparsity.artifact_files import Listing, load_artifact, open_tensors, read_head, save_artifact
 from engine.sparsity.predictor_budget import Budget as Budget
 from engine.sparsity.predictor_budget import MeasuredText as MeasuredText
@@ -110,7 +110,7 @@ class Predictor:
         self,
         folder: Path,
         progress: Callable[[int], None] = lambda done: None,
-        cancelled: Callable[[], bool] = never,
+        cancelled: CancelCheck = never,
         listing: Listing | None = None,
     ) -> Path:
         """Write predictor.json and predictor.safetensors into the folder; return the former's path.

@@ -7,7 +7,7 @@ alternately. Mean inputs go through an exact bias per neuron. It sets no thresho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled, DeviceMemoryError
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.training.low_rank import damped
 from native_kernels.backend import F32, U8, PackedMatrix
 from native_kernels.codecs.copies import COPY_GROUP
@@ -34,7 +34,7 @@ DAMPING = 0.01
 # that of the gate: rounded by columns .222, one turn .200, two .192, three .189; nearest levels .335.
 TURNS = 3
 _ROWS = 2048  # of the matrix at a time: rows do not depend on one another
-_COLUMNS = 64  # that hand on their errors among themselves before the others are told
+_COLUMNS = 64  # that exchange errors among themselves before the others receive them
 # The best step for normally distributed weights, in their standard deviations, and the factors to try.
 _USUAL_STEP = {1: 1.6, 2: 1.0, 3: 0.586, 4: 0.335}
 _FACTORS = tuple(np.linspace(0.5, 1.6, 24).tolist())
@@ -142,7 +142,7 @@ class CopyMaker:
             raise DeviceMemoryError(f"A copy needs more memory than {self._device} has free: {error}.") from error
         return CopyFit(bits, codes, scales, bias, noise, self._group)
 
-    def _by_columns(self, w: Tensor, bits: int, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
+    def _by_columns(self, w: Tensor, bits: int, cancelled: CancelCheck) -> tuple[Tensor, Tensor]:
         """Return levels [N, D] (halves, from -(2^bits - 1) / 2 on) and steps [N, groups], column after column."""
         import torch
 
@@ -183,7 +183,7 @@ class CopyMaker:
         found: Tensor = torch.linalg.solve(normal, wanted)
         return found
 
-    def _improve(self, w: Tensor, levels: Tensor, steps: Tensor, bits: int, cancelled: Callable[[], bool]) -> None:
+    def _improve(self, w: Tensor, levels: Tensor, steps: Tensor, bits: int, cancelled: CancelCheck) -> None:
         """Move each level in turn to the lowest error of the product, with the others fixed; in place."""
         missed = w - self._numbers(levels, steps)
         for number, columns in enumerate(self._groups):

@@ -36,7 +36,7 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from app.ui.look import theme
-from app.ui.widgets import slices
+from app.ui.transcript.text import slices
 from app.ui.widgets.card_frame import CardFrame
 from app.ui.widgets.controls import Button, Chip, Label
 from app.ui.widgets.floating import Toast

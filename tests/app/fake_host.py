@@ -139,7 +139,7 @@ class FakeEngine:
         """Every word is a token of probability 0.6, and "other " could have come; 2 layers of 8 neurons."""
         self.vocabulary += [word for word in dict.fromkeys(words) if word not in self.vocabulary]
         ids = [self.vocabulary.index(word) for word in words]
-        cost = {"run": 1, "bytes": 5_000_000, "fired": [1, 4], "computed": 10}
+        cost = {"run": 1, "bytes": 5_000_000, "fired": [1, 4], "active": "AQ8=", "computed": 10}
         rows = [{"id": token, "p": 0.6, "top": [[token, 0.6], [0, 0.3]], "us": 1500, **(cost if at else {})}
                 for at, token in enumerate(ids)]  # fmt: skip
         prompt = request.prompt or [0, 0]

@@ -34,13 +34,13 @@ from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.ui.chat.answer_columns import AnswerColumns
-from app.ui.chat.inspector_dialog import InspectorDialog
 from app.ui.chat.votes_dialog import VotesDialog, open_votes
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.composer.tools_button import ToolsMenu
 from app.ui.documents.source_dialog import SourceDialog
+from app.ui.inspector.inspector_dialog import InspectorDialog
 from app.ui.look import diagrams
 from app.ui.printing.export_actions import Preview, StepsDialog
 from app.ui.printing.export_dialog import ExportDialog
@@ -188,7 +188,7 @@ def _waiting(room: Room) -> QWidget:
 
 
 def _attached(room: Room) -> QWidget:
-    from app.chat.attachments.draft_attachments import Attached, Measure
+    from app.documents.draft_attachments import Attached, Measure
 
     report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
     items = [
@@ -222,11 +222,14 @@ def _answer(room: Room) -> Any:
 
 def _inspected(room: Room) -> QWidget:
     top = [[n, 0.4 - 0.05 * n] for n in range(8)]
-    known = {"us": 1500, "run": 1, "bytes": 5_000_000, "fired": [1, 4, 2], "computed": 10, "on_gpu": 4}
+    known = {"us": 1500, "run": 1, "bytes": 5_000_000, "fired": [1, 4, 2], "active": "AQ8D", "hot": 0, "computed": 10,
+             "on_gpu": 4}  # fmt: skip
     rows = [{"id": 1, "p": 0.35, "top": top, **known, "experts": [[1, 5], None, [0, 2]], "missed": [1, 2, 0]}] * 60
     texts = {str(n): f"Donaudampf{n}\n" if n == 1 else f" {n}" for n in range(8)}
     dialog = InspectorDialog(room.window)
-    dialog.show_record(Inspection([1, 2, 3], rows, texts, 8, "A model of mine with a name that has no end"))
+    dialog.show_record(
+        Inspection([1, 2, 3], rows, texts, 8, "A model of mine with a name that has no end", hot=["Dw8P"])
+    )
     return room.opened(dialog.open, InspectorDialog)
 
 

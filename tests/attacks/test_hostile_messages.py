@@ -18,9 +18,9 @@ from app.chat.store.chat_file_check import LONGEST_TEXT
 from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
+from app.ui.transcript.text import slices
 from app.ui.transcript.text.prose import Prose
 from app.ui.transcript.transcript import Transcript
-from app.ui.widgets import slices
 
 pytestmark = pytest.mark.gui
 SIZE = 50_000  # more than is shown before the user asks for the rest

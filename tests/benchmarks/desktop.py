@@ -43,6 +43,7 @@ MEASURES = {
     "idle": (20,),
     "paths": (23,),
     "packets": (24,),
+    "diagrams": (),
     "search": (),
     "list_change": (),
 }

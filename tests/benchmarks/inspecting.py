@@ -5,7 +5,7 @@
 
 Within each answer, BLOCK tokens are recorded and BLOCK are not, by turns, so that other load on the PC affects both
 alike. decode_ratio: median time of a token without the record to that with it, of each answer. end_share: the time to
-make the record after an answer, as a share of the time of decoding.
+make the record after an answer, as a share of the time of decoding. bytes_per_token: of one answer, on the disk.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def cost(name: str, n_answers: int) -> dict[str, Any]:
 
     model = LoadedModel.load(name, EngineConfig(device="cpu"))
     session, prompt = ChatSession(model), model.tokenizer.encode_chat([{"role": "user", "content": QUESTION}])
-    ratios, tokens, n_bytes, end_s, all_s = [], 0, 0, 0.0, 0.0
+    ratios, n_bytes, end_s, all_s = [], 0.0, 0.0, 0.0
     times: dict[bool, list[float]] = {False: [], True: []}
     for number in range(-1, n_answers):  # the first answer warms caches and is not counted
         inspection, own = Inspection(session, prompt), {False: list[float](), True: list[float]()}
         last = time.perf_counter()
         for place, event in enumerate(session.generate(prompt, SamplingConfig(temperature=0.8, seed=max(number, 0)))):
-            inspects = (place // BLOCK + number) % 2 == 0
+            inspects = number < 0 or (place // BLOCK + number) % 2 == 0
             if event.token_id is not None and inspects:
                 inspection.token(event)
             now = time.perf_counter()
@@ -70,13 +70,13 @@ def cost(name: str, n_answers: int) -> dict[str, Any]:
             last = now
         record = inspection.event("a")
         ended = time.perf_counter() - last
-        if number < 0:
+        if number < 0:  # recorded as a whole: a token after a pause has no neurons of its own
+            n_bytes = len(Record.of(record, name).to_bytes()) / len(record.rows)
             continue
         ratios.append(statistics.median(own[False]) / statistics.median(own[True]))
         for inspects, some in own.items():
             times[inspects] += some
         end_s, all_s = end_s + ended, all_s + sum(own[True])
-        tokens, n_bytes = tokens + len(record.rows), n_bytes + len(Record.of(record, name).to_bytes())
     model.close()
     return {
         "answers": n_answers,
@@ -87,7 +87,7 @@ def cost(name: str, n_answers: int) -> dict[str, Any]:
         "decode_ratio": round(statistics.median(ratios), 3),
         "decode_ratio_quartiles": [round(one, 3) for one in statistics.quantiles(ratios, n=4)],
         "end_share": round(end_s / all_s, 4),
-        "bytes_per_token": round(n_bytes / tokens, 1),
+        "bytes_per_token": round(n_bytes, 1),
     }  # fmt: skip
 
 

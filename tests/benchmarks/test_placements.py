@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 from make_model import Recipe, make_model
 from model_shapes import SHAPES
-from placements import CASES, PUBLISHED, Row, activity, sizes, solved, table
+from placements import (
+    CASES,
+    CORE_BYTES_PER_S,
+    DOCS,
+    LANE_HITS,
+    LANE_MACHINES,
+    PUBLISHED,
+    Row,
+    activity,
+    lane_gain,
+    lane_table,
+    sizes,
+    solved,
+    table,
+)
 
 from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
@@ -44,3 +58,13 @@ def test_a_row_of_the_table() -> None:
     assert row.tok_s > row.dense_tok_s
     assert "| pc-low | OPT-6.7B INT4 | 3.7 GB | on the GPU | 100% | 100% |" in table([row])
     assert table([Row("OPT-175B", "FP16", "pc-low", 349.2, "no")]).endswith("no | – | – | – | – | – |")
+
+
+def test_the_gpu_reads_missed_experts_with_profit_only_where_a_core_is_slow() -> None:
+    assert f"<!-- lane -->\n{lane_table()}\n<!-- end of lane -->" in DOCS.read_text(encoding="utf-8")
+    for codec in CORE_BYTES_PER_S:
+        gains = [[lane_gain(one, codec, hits, rate) for one in LANE_MACHINES for hits in LANE_HITS]
+                 for rate in (7e9, 1e10, 2e10)]  # fmt: skip
+        assert max(gains[0]) > 0.2, "arithmetic limits the CPU"
+        assert max(gains[1]) < 0.05
+        assert max(gains[2]) == 0, "RAM limits both"

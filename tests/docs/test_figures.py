@@ -61,13 +61,12 @@ def of_experts_on_disk() -> list[str]:
     for run in newest("experts-on-disk")["runs"]:
         first, long, short = run["answers"]
         told = f"{short['decode_tok_s']:.1f} | {short['read_mb_per_token']} MB"
-        name = f"{run['ram_gib']} GiB{', build before' if run['build'] == 'before' else ''}"
-        predicted = "–" if run["predicted_tok_s"] is None else f"{run['predicted_tok_s']:.1f}"
+        name = run["readahead"] + (", build before" if run["build"] == "before" else "")
         rows.append(
-            f"| {name} | {long['first_token_s']:.0f} s | {long['prompt_read_gb']:.0f} GB | "
-            f"{short['first_token_s']:.0f} s | {told} | {predicted} |"
+            f"| {name} | {long['first_token_s']:.1f} s | {long['prompt_read_gb']:.1f} GB | "
+            f"{short['first_token_s']:.1f} s | {told} | {run['predicted_tok_s']:.1f} |"
         )
-        if (run["build"], run["ram_gib"]) == ("this", 6):
+        if len(rows) == 2:
             before, after = first["read_mb_per_token"], short["read_mb_per_token"]
             rows.append(f"read {before} MB per token before the prompt of 300 and {after} MB after it")
     return rows

@@ -33,7 +33,7 @@ SILENT = {
 # What goes to a model with an attachment or in the place of a picture, what a damaged file of settings is said to hold,
 # in the details, and names in files and folders of other programs.
 SILENT_FUNCTIONS = {
-    "texts.py": {"cut"},
+    "attachment_texts.py": {"cut"},
     "conversation.py": {"content_of", "_label"},
     "gathering.py": {"_whole", "_passage"},
     "documents.py": {"search"},

@@ -85,7 +85,7 @@ class Program:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for stream in self._streams:
             stream.close()
-        self._process._transport.close()  # type: ignore[attr-defined]  # else a pipe that somebody holds warns later
+        self._process._transport.close()  # type: ignore[attr-defined]  # else a pipe that another process holds warns later
 
     def kill(self) -> None:
         """End the program at once, with all that it started."""

@@ -22,6 +22,7 @@ from app.ui.chat.comparing import Comparing
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.ui.chat.chat_page import ChatPage
+    from app.ui.chat.preset_store_dialog import PresetStoreDialog
     from app.ui.composer.persona_menu import PersonaMenu
     from app.ui.composer.preset_menu import PresetMenu
     from app.ui.composer.sampling_popup import SamplingPopup
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from app.ui.settings.settings_dialog import SettingsDialog
     from app.ui.widgets.floating import Menu
     from app.ui.widgets.popover import Popover
-    from app.ui.widgets.preset_store_dialog import PresetStoreDialog
 
 
 class AnswerMenus(QObject):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory
     from app.chat.store.conversation import Message
     from app.ui.chat.chat_page import ChatPage
-    from app.ui.chat.inspector_dialog import InspectorDialog
+    from app.ui.inspector.inspector_dialog import InspectorDialog
 
 
 class ChatInspector(QObject):
@@ -34,7 +34,7 @@ class ChatInspector(QObject):
 
     def open(self, message_id: str) -> InspectorDialog | None:
         """Open the inspector for an answer of the open chat."""
-        from app.ui.chat.inspector_dialog import InspectorDialog
+        from app.ui.inspector.inspector_dialog import InspectorDialog
 
         message = self._message(message_id)
         if message is None:
@@ -116,10 +116,11 @@ class ChatInspector(QObject):
             self._write(record, Path(path))
 
     def _write(self, record: Inspection, path: Path) -> None:
-        try:
-            path.write_text("".join(f"{line}\n" for line in record.lines()), encoding="utf-8")
-        except OSError as error:
-            words = tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error)
-            self._chat.toast.emit(words, "warn")
-        else:
+        def failed(error: BaseException) -> None:
+            why = getattr(error, "strerror", None) or error
+            self._chat.toast.emit(tr("Couldn't write {name}: {why}", name=path.name, why=why), "warn")
+
+        def done(_: None) -> None:
             self._chat.toast.emit(tr("Tokens exported to {name}", name=path.name), None)
+
+        self._memory.export_inspection(record, path, done, failed)

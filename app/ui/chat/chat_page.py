@@ -164,8 +164,23 @@ class ChatPage(QFrame):
         """Whether the empty page is shown."""
         return self._stack.currentWidget() is self.empty
 
+    def expect(self, conversation: Conversation) -> None:
+        """Take what is typed for a chat that is still being read. A message goes once the chat is shown."""
+        self._write_in(conversation)
+        self.composer.set_waits(True)
+
     def show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
         """Show a chat from its end, or the empty page, and restore its draft."""
+        self._write_in(conversation)
+        self.set_title(conversation.title if conversation is not None else "")
+        self.transcript.set_has_folder(conversation is not None and bool(conversation.folder))
+        self.transcript.show_messages(messages)
+        self.transcript.set_status(self._status)
+        self._show_empty(not messages)
+        self.composer.set_waits(False)
+
+    def _write_in(self, conversation: Conversation | None) -> None:
+        """Leave a chat that is shown for another one, with its draft."""
         wanted = conversation.id if conversation is not None else ""
         if wanted != self._conversation_id:
             self.show_over(None)
@@ -174,11 +189,6 @@ class ChatPage(QFrame):
                 self._new_draft = self.composer.text()
             self._conversation_id = wanted
             self.composer.switch(wanted, conversation.draft if conversation is not None else self._new_draft)
-        self.set_title(conversation.title if conversation is not None else "")
-        self.transcript.set_has_folder(conversation is not None and bool(conversation.folder))
-        self.transcript.show_messages(messages)
-        self.transcript.set_status(self._status)
-        self._show_empty(not messages)
 
     def add_message(self, message: Message) -> None:
         """Append a message."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
@@ -21,9 +20,6 @@ from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
 
-if TYPE_CHECKING:
-    from app.ui.models.model_list import ModelList
-
 
 class Comparing(QObject):
     """One per window. begun: a question is answered by several."""
@@ -33,7 +29,7 @@ class Comparing(QObject):
     def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
         super().__init__(window)
         self._window, self._page, self._setup = window, page, setup
-        self._models: ModelList | None = None
+        self._usable: Callable[[], Sequence[ModelRow | Place]] = tuple
         self._shown = ""  # id of an answer whose versions are shown
         self.columns: AnswerColumns | None = None
         chat, self._run = setup.chat, setup.side_by_side
@@ -46,15 +42,15 @@ class Comparing(QObject):
             signal.connect(self._refresh)
         chat.conversation_opened.connect(self._show_run)
 
-    def use_models(self, models: ModelList) -> None:
-        """Offer the models of this list."""
-        self._models = models
+    def use_models(self, usable: Callable[[], Sequence[ModelRow | Place]]) -> None:
+        """Offer the models that `usable` returns."""
+        self._usable = usable
 
     # -------------------------------------------------------------- the dialog
 
     def offered(self) -> list[ModelChoice]:
         """Return all that can answer, the loaded model first."""
-        chat, models = self._setup.chat, self._models.usable() if self._models is not None else []
+        chat, models = self._setup.chat, self._usable()
         model, name = chat.model, chat.status.model
         choices = [
             ModelChoice(f"{one.model} · {one.server.name}", place=one) for one in models if isinstance(one, Place)

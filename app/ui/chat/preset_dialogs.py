@@ -13,10 +13,10 @@ from app.chat.answers.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.chat.answers.presets import Preset, Presets
 from app.chat.answers.saved_prompts import MAX_TEXT, SavedPrompt, SavedPrompts
 from app.translation import figure, noted, tr, tr_n
+from app.ui.chat.preset_store_dialog import Editor, PresetStoreDialog, PresetStoreTexts
 from app.ui.composer.sampling_editor import SamplingEditor
 from app.ui.look import theme
 from app.ui.widgets.controls import Label
-from app.ui.widgets.preset_store_dialog import Editor, PresetStoreDialog, PresetStoreTexts
 
 
 class TextEditor(Editor):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QApplication, QFrame, QVBoxLayout, QWidget
 
-from app.chat.attachments import texts
-from app.chat.attachments.texts import AttachmentError
+from app.documents import attachment_texts as texts
+from app.documents.attachment_texts import AttachmentError
 from app.text.markdown_blocks import displayable
 from app.tools.call_text import breakable, label, visible
 from app.tools.mcp.client import Content
@@ -21,18 +21,17 @@ from app.tools.questions import OpenQuestion, Reply
 from app.translation import tr
 from app.ui.composer.composer import Composer
 from app.ui.composer.slash_prompts import ServerPrompt
-from app.ui.forms.question_form import QuestionForm, Written
 from app.ui.look import theme
 from app.ui.transcript.tool_call_view import ServerQuestion
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.pick_menu import clear
 from app.ui.widgets.pick_row import INSET, PickRow
+from app.ui.widgets.question_form import QuestionForm, Written
 
 if TYPE_CHECKING:
     from app.chat.tool_rounds import ToolRounds
     from app.tools.mcp.results import Prompt, Resource, Template
-    from app.ui.main_window import MainWindow
 
 WIDE_PX = 480
 TYPING_MS = 250  # after the last letter, before a server is asked for proposals
@@ -46,10 +45,11 @@ class ServerContent(QObject):
     row too.
     """
 
-    def __init__(self, window: MainWindow, controller: ToolServersController, rounds: ToolRounds) -> None:
+    def __init__(
+        self, window: QWidget, composer: Composer, controller: ToolServersController, rounds: ToolRounds
+    ) -> None:
         super().__init__(window)
-        self._window, self._controller = window, controller
-        self._composer: Composer = window.page.composer
+        self._window, self._composer, self._controller = window, composer, controller
         controller.changed.connect(self._show)
         rounds.unplaced.connect(self._ask)
         self._composer.prompts.server_asked.connect(self._open)

@@ -8,9 +8,9 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
 
-from app.chat.attachments import texts
-from app.chat.attachments.draft_attachments import Attached
 from app.chat.store.conversation import Attachment
+from app.documents import attachment_texts as texts
+from app.documents.draft_attachments import Attached
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, outline

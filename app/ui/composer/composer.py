@@ -21,9 +21,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.chat.attachments.draft_attachments import DraftAttachments
 from app.chat.store.conversation import Attachment, Unsent
 from app.clients.engine_status import EngineStatus, Phase
+from app.documents.draft_attachments import DraftAttachments
 from app.shortcuts import keys, tooltip
 from app.tools.tool_offer import ToolOffer
 from app.translation import tr
@@ -197,6 +197,7 @@ class Composer(QFrame):
         self.inherited = InheritedLine()
         self.next = NextMessageRow()
         self._goes_once_counted = False
+        self._waits = False  # for a chat that is being read
         self._column = QVBoxLayout(self)
         self._column.addWidget(self.next)
         self._column.addWidget(self.destination)
@@ -252,6 +253,11 @@ class Composer(QFrame):
         self._goes_once_counted = False
         self.draft.switch(chat)
         self.set_text(text)
+
+    def set_waits(self, waits: bool) -> None:
+        """Keep a message that is sent until the chat that it goes to is shown."""
+        self._waits = waits
+        self._refresh()
 
     def give_back(self, unsent: Unsent, goes: bool) -> None:
         """Return an unsent message to the composer, before what was typed since.
@@ -441,7 +447,7 @@ class Composer(QFrame):
             QTimer.singleShot(0, self, self._go)
 
     def _go(self) -> None:
-        if self._goes_once_counted:
+        if self._goes_once_counted and not self._waits:
             self._goes_once_counted = False
             self._submit()
 
@@ -453,6 +459,9 @@ class Composer(QFrame):
 
     def _submit(self) -> None:
         """Send or queue the message, at once or, unless it changes before, when its attachments are read."""
+        if self._waits:
+            self._goes_once_counted = True
+            return
         answering = self._status.answering
         waits = any(one.attachment is None or (one.measure is None and not answering) for one in self.draft.items)
         self._goes_once_counted = waits and (answering or self._status.takes_messages)

@@ -21,8 +21,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QToolTip, QWidget
 
-from app.chat.attachments.texts import PASTE_FROM_CHARS
 from app.clients.engine_status import EngineStatus
+from app.documents.attachment_texts import PASTE_FROM_CHARS
 from app.shortcuts import keys
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr

@@ -23,8 +23,7 @@ from app.text.palette_search import Entry, marks, matching
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import leading
-from app.ui.look.painting import block
-from app.ui.sidebar.chat_model import Index
+from app.ui.look.painting import Index, block
 from app.ui.widgets.floating import announce
 from app.ui.widgets.marked_line import paint_line
 from app.ui.widgets.popover import Popover, is_typed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt
 from PySide6.QtGui import QAccessible, QAccessibleEvent, QColor, QPainter, QPen
 from PySide6.QtWidgets import QWidget
+
+Index = QModelIndex | QPersistentModelIndex  # of a row, as Qt passes it to models and delegates
 
 
 def block(painter: QPainter, rect: QRectF, colour: str | QColor, radius: float) -> None:

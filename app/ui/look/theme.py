@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import lzma
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
+from shiboken6 import isValid
 
 from engine.assets import asset_root
 
@@ -152,16 +154,21 @@ class Theme(QObject):
         self.high_contrast = False  # set in Hearth; the desktop may ask for it too
         self.still = False
         self._applying = False
+        self._due: list[Callable[[], object]] = []  # steps that remain of a change
+        self._held: list[QWidget] = []  # windows that are not painted until then
         self._in_force: tuple[Tokens, float] | None = None
 
     @property
     def is_dark(self) -> bool:
         return self.tokens.dark
 
-    def apply(self, app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
+    def apply(
+        self, app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False, in_turns: bool = False
+    ) -> None:
         """Apply a theme: palette, font, style sheet, then all listening widgets.
 
-        Does nothing if the same colours and size are already applied.
+        Does nothing if the same colours and size are already applied. in_turns: the widgets follow in the next turn of
+        the event loop, and windows are painted only then. At once, a window with a long chat stands still for 100 ms.
         """
         hints = app.styleHints()
         if not app.property("hearthStyled"):
@@ -193,14 +200,37 @@ class Theme(QObject):
         app.setFont(font("row"))
         # Clear first: replacing a style sheet restyles every widget once per ancestor. With 1,600 widgets that takes
         # 350 ms; clearing and setting takes 170.
+        for window in app.topLevelWidgets() if in_turns else ():
+            if window.isVisible() and window.updatesEnabled():
+                window.setUpdatesEnabled(False)
+                self._held.append(window)
         app.setStyleSheet("")
+        self._due = [partial(self._set_sheet, app), self.changed.emit]
+        if in_turns and self._held:
+            QTimer.singleShot(0, self, self._tell)
+        else:
+            while self._due:
+                self._tell()
+
+    def _set_sheet(self, app: QApplication) -> None:
         app.setStyleSheet(qss())
-        self.changed.emit()
+
+    def _tell(self) -> None:
+        """Do the next step, and paint the windows again after the last one."""
+        if self._due:
+            self._due.pop(0)()
+        if self._due:
+            QTimer.singleShot(0, self, self._tell)
+            return
+        held, self._held = self._held, []
+        for window in held:
+            if isValid(window):
+                window.setUpdatesEnabled(True)
 
     def _follow_desktop(self) -> None:
         app = QApplication.instance()
         if not self._applying and isinstance(app, QApplication):
-            self.apply(app, self.choice, self.zoom, self.high_contrast)
+            self.apply(app, self.choice, self.zoom, self.high_contrast, in_turns=True)
 
 
 def application() -> QApplication:
@@ -216,9 +246,11 @@ def current() -> Theme:
     return Theme()
 
 
-def apply(app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
-    """Apply a theme; may be called at any time. zoom: scales everything; 1 is body text of BODY_PX."""
-    current().apply(app, choice, zoom, high_contrast)
+def apply(app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False, in_turns: bool = False) -> None:
+    """Apply a theme; may be called at any time. zoom: scales everything; 1 is body text of BODY_PX. in_turns: as
+    `Theme.apply`.
+    """
+    current().apply(app, choice, zoom, high_contrast, in_turns)
 
 
 def set_still(still: bool) -> None:

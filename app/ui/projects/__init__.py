@@ -1,1 +1,1 @@
-"""The dialogs of projects: settings of a folder, instructions for one chat, an addition to the notes."""
+"""The dialogs of projects, and what connects them with the window."""

@@ -18,13 +18,13 @@ from app.tools.mcp.confined import can_confine
 from app.tools.mcp.server_list import Definition, ToolServer
 from app.tools.mcp.servers_controller import ToolServersController
 from app.translation import tr
-from app.ui.forms.named_field import NamedField
 from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.settings.tool_approvals import ApprovalRow, command_line, fit_lines, read_only, rights_text
 from app.ui.widgets.controls import Button, Dot, Label, Segments, Toggle
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import confirm
+from app.ui.widgets.named_field import NamedField
 
 WIDE_PX = 560
 MOST_OUTPUT = 6  # lines of a failed program's output, before it scrolls

@@ -121,7 +121,8 @@ class WindowSettings(QObject):
 def apply_look(settings: AppSettings) -> None:
     """Apply the look of the settings."""
     zoom = settings.text_px / theme.BODY_PX
-    theme.apply(theme.application(), settings.theme, zoom, settings.contrast == "high")  # type: ignore[arg-type]
+    contrast = settings.contrast == "high"
+    theme.apply(theme.application(), settings.theme, zoom, contrast, in_turns=True)  # type: ignore[arg-type]
 
 
 def where_it_runs(info: LoadedModelInfo) -> str:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer, Signal
+from PySide6.QtCore import QModelIndex, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.chat.store.conversation import UNTITLED, Conversation, SearchHit
 from app.translation import noted, tr, tr_n
+from app.ui.look.painting import Index
 
-Index = QModelIndex | QPersistentModelIndex
 FOLDER_LENGTH = 60  # longest name of a folder, in characters
 FIRST_TIME = 3_000_000.0  # in February 1970: Windows knows no local time before 1970, which a wrong clock may state
 MONTHS = (

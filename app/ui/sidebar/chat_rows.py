@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import leading
-from app.ui.look.painting import block, outline
-from app.ui.sidebar.chat_model import ChatRow, FolderRow, Index
+from app.ui.look.painting import Index, block, outline
+from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.widgets.indicators import paint_dot
 from app.ui.widgets.marked_line import Mark, paint_line
 

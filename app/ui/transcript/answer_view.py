@@ -24,10 +24,10 @@ from app.ui.transcript.message_view import MessageView, has_notes
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.text.more_row import MoreRow
+from app.ui.transcript.text.slices import SLICE_S, later
 from app.ui.transcript.thought_view import ThoughtView
 from app.ui.transcript.tool_call_view import ToolCalls, ToolWords
 from app.ui.widgets.floating import Menu
-from app.ui.widgets.slices import SLICE_S, later
 from engine.text.thoughts import ReplySplitter, split
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from app.tools.call_text import arguments_text, breakable, label, one_line, visi
 from app.tools.propose_note import PROPOSE_NOTE, note_in
 from app.tools.questions import Question, fields_of
 from app.translation import noted, tr
-from app.ui.forms.question_form import QuestionForm
 from app.ui.look import icons, theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.folding_row import FoldingRow
@@ -27,6 +26,7 @@ from app.ui.transcript.text.framed_text import HIGHEST_PX, FramedText
 from app.ui.widgets.controls import Button, Dot, Label
 from app.ui.widgets.floating import announce
 from app.ui.widgets.flow import Flow
+from app.ui.widgets.question_form import QuestionForm
 from app.units import seconds
 
 CHEVRON_PX, INDENT, LINE = 14, 14, 2

@@ -1,1 +1,1 @@
-"""Widgets that every page uses: buttons, rows, menus, dialogs, and work done in slices."""
+"""Widgets that every page uses: buttons, rows, menus, dialogs and forms."""

@@ -255,7 +255,7 @@ class ExpertSource:
         """Plan these experts into the buffer."""
         first, n = some
         load.clear(self)
-        blocks = self.blocks[first : first + n]
+        blocks = self.blocks_of(some)
         stacks = [self._runs(blocks, which) for which in range(len(blocks[0].matrices))]
         on_gpu = [[self._gpu_address(matrix, *run) for run in runs] for matrix, runs in stacks]
         is_zero_copy = all(at is not None for some in on_gpu for at in some)
@@ -270,6 +270,10 @@ class ExpertSource:
         is_transposed = "down_t" in found
         down = found["down_t" if is_transposed else "down"]
         load.experts = ColdExperts(first, n, found.get("gate"), found["up"], down, is_transposed, **biases)
+
+    def blocks_of(self, some: tuple[int, int]) -> tuple[FfnWeights, ...]:
+        """Return the experts of a buffer, given their first and number."""
+        return self.blocks[some[0] : sum(some)]
 
     def _runs(self, blocks: Sequence[FfnWeights], which: int) -> tuple[PackedMatrix, list[tuple[int, int]]]:
         """Return the first expert's matrix `which`, and (address, rows) of each run of that matrix in all experts."""

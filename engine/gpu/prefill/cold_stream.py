@@ -31,6 +31,8 @@ from engine.gpu.prefill.cold_buffers import (
     neuron_bytes,
     piece_bytes,
 )
+from engine.model.expert_reads import ExpertReads
+from engine.model.prefetch import Span
 from engine.model.weights import FfnWeights
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.prompt_rows import HostRows
@@ -60,14 +62,17 @@ class ColdStream:
     """
 
     def __init__(
-        self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, zero_copy: ZeroCopy | None = None
-    ) -> None:
-        """ops, zero_copy: with both, the GPU gathers all weights that it can read.
+        self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, zero_copy: ZeroCopy | None = None,
+        reads: ExpertReads | None = None,
+    ) -> None:  # fmt: skip
+        """ops, zero_copy: with both, the GPU gathers all weights that it can read. reads: experts on the disk are read
+        ahead by it, and leave RAM when they have been copied.
 
         Addresses that `zero_copy` returns must stay valid until all is streamed or `stop` returns.
         """
         self._ring, self._pool, self._ops = ring, pool, ops
         self._zero_copy = None if ops is None else zero_copy
+        self._reads = reads
         self.gathered = self.filled = 0
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
         self._loads: dict[int, Load] = {}  # by id of the ring's buffers, which live as long
@@ -188,8 +193,10 @@ class ColdStream:
     def _fill_next(self) -> None:
         """Queue the next buffer. At most n_buffers are ahead, so the ring never hands out one still in use."""
         for key, source, tile in self._planned:
-            load = self._load_of(self._ring.next())
-            self._ahead.append((key, self._filler.submit(self._filled, load, source, tile)))
+            load, spans = self._load_of(self._ring.next()), None
+            if isinstance(source, ExpertSource) and self._reads is not None and self._reads.is_needed:
+                spans = self._reads.request(source.blocks_of(tile))
+            self._ahead.append((key, self._filler.submit(self._filled, load, source, tile, spans)))
             return
 
     def _load_of(self, buffer: Buffer) -> Load:
@@ -197,7 +204,8 @@ class ColdStream:
             self._loads[id(buffer)] = Load(buffer)
         return self._loads[id(buffer)]
 
-    def _filled(self, load: Load, source: Source, tile: Any) -> Load:
+    def _filled(self, load: Load, source: Source, tile: Any, spans: Future[list[Span]] | None) -> Load:
+        """spans: what is read from the disk for this buffer."""
         source.set(load, tile)
         self._ring.wait_for(load.buffer)
         load.copy_numbers()
@@ -216,4 +224,6 @@ class ColdStream:
             self._pool.run(load.program)
             self._ring.send(load.buffer, load.used)
             self.filled += 1
+            if self._reads is not None and spans is not None:
+                self._reads.evict(spans.result())
         return load

@@ -49,7 +49,7 @@ class StreamingSpeed:
     time of a pass that does not depend on its bytes.
 
     layer_bytes: of the CPU's layers that can be streamed. cpu_position_s: the CPU's time per position to compute them,
-    with many positions at once.
+    with many positions at once. disk_s: time to read the experts on the disk once, while others are streamed.
     """
 
     cold_bytes: int
@@ -59,6 +59,7 @@ class StreamingSpeed:
     fixed_s: float = 0.01
     layer_bytes: int = 0
     cpu_position_s: float = 0.0
+    disk_s: float = 0.0
 
     def streams_layers(self, n_tokens: int, in_place: bool = False) -> bool:
         """Return whether streaming the CPU's layers takes no more time than computing them on the CPU."""
@@ -67,7 +68,7 @@ class StreamingSpeed:
     def pass_s(self, n_tokens: int, in_place: bool = False) -> float:
         """Return the estimated seconds of a pass, without the GPU's products."""
         layers = min(self._bus_s(self.layer_bytes, in_place), self._cpu_s(n_tokens))
-        return self.fixed_s + self._bus_s(self.cold_bytes, in_place) + layers
+        return self.fixed_s + max(self.disk_s, self._bus_s(self.cold_bytes, in_place)) + layers
 
     def _bus_s(self, n_bytes: int, in_place: bool) -> float:
         slower = self.pcie_bytes_per_s if in_place else min(self.pcie_bytes_per_s, self.fill_bytes_per_s)
@@ -109,7 +110,7 @@ class GpuPrefill:
         self._config = cpu.config
         self._memory = PrefillMemory(ops, sizes)
         self._streamed, self._streams = streamed, streams
-        self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy)
+        self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy, cpu.weights.expert_reads)
         self._slots = slots
         self._missing: list[I32] = []
         self._copy: StateCopy | None = None  # of the state within the current chunk

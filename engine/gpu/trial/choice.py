@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
 from engine.gpu.trial import budget, self_test
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.loading.backends import Backend
 from engine.machine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu
@@ -85,7 +84,7 @@ def open_tried(
     profile: HardwareProfile,
     threads: int,
     is_this_machine: bool = True,
-    cancelled: Callable[[], bool] = never,
+    cancelled: CancelCheck = never,
 ) -> OpenedGpu:
     """Open the GPU in the calling thread, load its kernels, and check that it computes correctly.
 

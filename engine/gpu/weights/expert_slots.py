@@ -17,7 +17,7 @@ from engine.config import ModelConfig
 from engine.gpu.weights.expert_exchange import Exchange
 from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import slots_of
-from engine.model.weights import ModelWeights
+from engine.model.weights import FfnWeights, ModelWeights
 from engine.placement.memory_plan import EXPERTS_AT_ONCE
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.ffn.experts import Residency
@@ -146,7 +146,7 @@ class ExpertSlots:
         self._allowance_s = min(2 * wanted, self._allowance_s + TIME_SHARE * seconds)
         if self._allowance_s < wanted:
             return
-        moves = self._best()
+        moves = [one for one in self._best() if self._is_at_hand(one)]
         if not moves:
             return
         started = time.perf_counter()
@@ -164,22 +164,39 @@ class ExpertSlots:
         assert self._exchange is not None, "a layer has experts to exchange"
         for start in range(0, len(moves), self._exchange.at_once):
             some = moves[start : start + self._exchange.at_once]
-            given = []
+            given, left = [], list[FfnWeights]()
             for layer, slot, expert in some:
                 ffn, ids = self._ffns[layer], self.expert_in[layer]
                 assert ffn is not None, "the layer is on the GPU"
                 if ids[slot] >= 0:
                     self._resident[layer, ids[slot]] = 0
+                    left.append(self._weights.layers[layer].experts[ids[slot]])
                 ids[slot] = -1
                 self._unsure.add(layer)
                 before = slots_of(ids, self._resident.shape[1])
                 given.append((ffn, slot, before, expert, self._weights.layers[layer].experts[expert]))
             self._exchange.run(given)
+            self._change_places(left, [weights for *_, weights in given])
             for layer, slot, expert in some:
                 self.expert_in[layer][slot] = expert
                 self._resident[layer, expert] = 1
                 self._unsure.discard(layer)
         self.exchanged += len(moves)
+
+    def _is_at_hand(self, move: Move) -> bool:
+        """Return whether the expert is in RAM. One on the disk is requested, and may move after a later token."""
+        reads, expert = self._weights.expert_reads, self._weights.layers[move.layer].experts[move.expert]
+        if reads is None or not reads.is_needed or reads.is_in_ram(expert):
+            return True
+        reads.request([expert])
+        return False
+
+    def _change_places(self, left: Sequence[FfnWeights], came: Sequence[FfnWeights]) -> None:
+        """If RAM cannot hold all experts, read those that left the GPU, and drop those that came."""
+        reads = self._weights.expert_reads
+        if reads is not None and reads.is_needed:
+            reads.request(left)
+            reads.evict_matrices(matrix for block in came for matrix in block.matrices)
 
     def _best(self) -> list[Move]:
         """Return the exchanges that gain most and enough, at most one per layer."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.gpu.weights.layout import bits_of
 from engine.gpu.weights.uploads import Numbers, Rows, Upload, Uploader, give_back
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.gpu import Gpu, GpuBlock, Memory
+from native_kernels.cuda.gpu import Gpu, GpuBlock, HostMemory, Memory
 
 _HALF_BYTES = 1 << 20  # exchanged at once
 
@@ -45,6 +46,11 @@ class GpuHotSide:
         )  # fmt: skip
         self._uploader = Uploader(gpu, pool, max(_HALF_BYTES, widest))
         self._memories: list[Memory] = []
+        self._copy: HostMemory | None = None  # of all counts, for `active_slots`
+        self._low: NDArray[np.uint8] | None = None  # lowest bytes of the counts in the copy before
+        self._is_cleared = self._was_cleared = (
+            False  # counts were, after the last copy, or between it and the one before
+        )
         try:
             self._list = gpu.allocate(4 * max(1, most))
             self._memories.append(self._list)
@@ -77,8 +83,35 @@ class GpuHotSide:
             self._gpu.fill(block.fired, 0, 4 * block.n_slots)
             at += 4 * block.n_slots
         self._gpu.synchronize()
+        self._is_cleared = True
         counts: I64 = self._counts.as_array(np.uint32, at // 4).astype(np.int64)
         return counts
+
+    def active_slots(self, last: bool = False) -> NDArray[np.bool_] | None:
+        """As HotStore.active_slots. Raises: CudaError, CudaOutOfMemoryError."""
+        n, active = sum(len(ids) for ids in self.neuron_in), None
+        if last:
+            self._gpu.synchronize()
+        if self._copy is not None:  # a token was computed after the copy was queued, so it has arrived
+            low = self._copy.as_array(np.uint32, n).astype(np.uint8)
+            if self._low is not None:
+                active = low != (np.zeros_like(low) if self._was_cleared else self._low)
+            self._low = low
+        if last:
+            self._forget_copy()
+            return active
+        if self._copy is None:
+            self._copy = self._gpu.pin(4 * max(1, n))
+        at = self._copy.address
+        for block in (block for blocks in self._blocks for block in blocks):
+            self._gpu.download(at, block.fired, 4 * block.n_slots)
+            at += 4 * block.n_slots
+        self._was_cleared, self._is_cleared = self._is_cleared, False
+        return active
+
+    def _forget_copy(self) -> None:
+        copy, self._copy, self._low = self._copy, None, None
+        give_back([] if copy is None else [copy])
 
     def _moved(self, layer: int, block: GpuBlock, slots: I32, neurons: I32, own: I32) -> list[Upload]:
         """Return the uploads of neurons [K] into slots [K] of the block. own: the new neurons of all its slots."""
@@ -95,6 +128,7 @@ class GpuHotSide:
     def close(self) -> None:
         """Release the memory of exchanges, but not the blocks. Idempotent."""
         self._uploader.close()
+        self._forget_copy()
         give_back(self._memories)
 
 

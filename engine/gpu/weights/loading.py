@@ -69,7 +69,7 @@ class LoadedGpu:
         except BaseException:
             give_back([memory])
             raise
-        _release_pages(region.jobs)
+        _release_pages(region.jobs, weights)
         self._memories.append(memory)
         self.model, self.has_predictors = model, True
         self.part_bytes["predictors"] = region.n_bytes
@@ -153,7 +153,7 @@ def load_onto_gpu(
         give_back(memories)
         raise
     steps.begin("letting go")
-    _release_pages(layout.jobs)
+    _release_pages(layout.jobs, weights)
     parts = {**layout.part_bytes, "predictors": 0}
     placed = tuple(ids[: len(now)] for ids, now in zip(placement.in_slots, hot, strict=True))
     if config.n_experts:
@@ -176,11 +176,14 @@ def load_onto_gpu(
     return loaded
 
 
-def _release_pages(jobs: Sequence[Upload]) -> None:
-    """Release the host pages of matrices that are on the GPU whole."""
-    for job in jobs:
-        if isinstance(job, Rows) and job.n_rows == job.source.n_rows:
-            let_go(job.source)
+def _release_pages(jobs: Sequence[Upload], weights: ModelWeights) -> None:
+    """Release the host pages of matrices that are on the GPU whole; from the page cache too if RAM lacks experts."""
+    whole = [job.source for job in jobs if isinstance(job, Rows) and job.n_rows == job.source.n_rows]
+    if weights.expert_reads is not None and weights.expert_reads.is_needed:
+        weights.expert_reads.evict_matrices(whole)
+        return
+    for matrix in whole:
+        let_go(matrix)
 
 
 def _hot_side(gpu: Gpu, pool: Pool, weights: ModelWeights, model: GpuModel, hot: Sequence[I32]) -> GpuHotSide | None:

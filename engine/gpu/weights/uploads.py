@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.model.pages import ask_for
 from native_kernels.backend import I32, PackedMatrix
 from native_kernels.cpu.runtime.call import Call
@@ -129,7 +129,7 @@ class Uploader:
         self,
         jobs: Sequence[Upload],
         progress: Callable[[int], None] = lambda n_bytes: None,
-        cancelled: Callable[[], bool] = never,
+        cancelled: CancelCheck = never,
     ) -> None:
         """Run all jobs in order, and wait for them. progress: bytes uploaded so far.
 

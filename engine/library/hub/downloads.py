@@ -356,7 +356,7 @@ class Downloads:
             raise InvalidRequestError(f"There is no download {id!r}.", "Look at the list of downloads.")
         return entry
 
-    # -------------------------------------------------------------- what is told and kept
+    # -------------------------------------------------------------- what is reported and kept
 
     def _changed(self) -> None:
         self._save()

@@ -352,7 +352,7 @@ def _number(text: str) -> int | None:
 
 
 def _client() -> Any:
-    """The hub's own client, told what it may do, with a session that gives up on a silent hub."""
+    """Return the hub's own client, configured, with a session that gives up on a silent hub."""
     global _client_is_ready
     for variable in _CLIENT_ENVIRONMENT:
         os.environ[variable] = "1"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.library.records import Listing, ModelShape, Variant
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class RemoteName(Protocol):
     def n_bytes(self) -> int: ...
 
 
-def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable[[], bool] = never) -> None:
+def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: CancelCheck = never) -> None:
     """Check the header of a model before it is downloaded, if its format has one.
 
     Cost: reads up to 20 MiB of a GGUF file, config.json of others. Raises: UnsupportedModelError and ModelFormatError
@@ -74,7 +74,7 @@ def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable
 
 
 def shape_on_hub(
-    hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = never
+    hub: Reader, listing: Listing, variant: Variant, cancelled: CancelCheck = never
 ) -> tuple[ModelShape, int]:
     """Return the shape, and the number of layers that draft tokens, according to the variant's own files.
 
@@ -113,7 +113,7 @@ def _values_of(data: bytes) -> dict[str, Any]:
 
 
 def _of_gguf(
-    read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
+    read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: CancelCheck
 ) -> tuple[ModelShape, int]:
     from engine.library.estimate.shapes import shape_of
     from engine.model.families import config_from_gguf, n_draft_layers
@@ -123,9 +123,7 @@ def _of_gguf(
     return shape_of(config), n_draft_layers(config, header.metadata)
 
 
-def _head_of_gguf(
-    read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
-) -> Header:
+def _head_of_gguf(read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: CancelCheck) -> Header:
     """Read more and more of the file's beginning until its header is complete."""
     from engine.formats.gguf_header import Budget, read_header
 

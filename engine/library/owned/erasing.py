@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from engine.files import bytes_below, files_below, matching
+from engine.job import CancelCheck
 from engine.library.owned.disk_space import DOWNLOADS
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import BEFORE, LIST, LOCK
@@ -22,7 +23,6 @@ _LISTS = (f"{LIST}*", f"{BEFORE}*", LOCK, "moving.lock", "library.damaged-*.json
 _PARTS = (".part", ".log", ".whole", ".copy")  # of an unfinished download
 
 Freed = Callable[[int], None]
-Cancelling = Callable[[], bool]
 
 
 def model_bytes(library: Library) -> int:
@@ -44,7 +44,7 @@ def unfinished_files(library: Library) -> list[Path]:
     return [*parts, *(file for file in files_below(folder / INCOMING) if file.parent != folder / INCOMING), *locks]
 
 
-def erase_models(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
+def erase_models(library: Library, freed: Freed, cancelled: CancelCheck) -> list[Path]:
     """Delete Hearth's models with their prepared bundles, and the lists; return the files that stay.
 
     After `cancelled`, the remaining models are complete and still listed. freed: called with bytes after each model.
@@ -69,7 +69,7 @@ def erase_models(library: Library, freed: Freed, cancelled: Cancelling) -> list[
     return stuck
 
 
-def erase_prepared(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
+def erase_prepared(library: Library, freed: Freed, cancelled: CancelCheck) -> list[Path]:
     """Delete the bundles that preparing created; their models are loaded from their original files again.
 
     Raises: LibraryError.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.bundle.bundle import shifted
 from engine.errors import Cancelled, EngineError, LibraryError
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.library.owned.disk_space import check_free_space
 from engine.library.owned.imports import copy_checked, disk_refused
 from engine.library.owned.library_file import (
@@ -186,7 +186,7 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
     job.progress(total, total)
 
 
-def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> Path:
+def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: CancelCheck) -> Path:
     """Copy the item's files to a hidden folder and return it. Reuses what an interrupted call finished."""
     folder, done = _copies(item, target), 0
     if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):

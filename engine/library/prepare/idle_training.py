@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from engine.errors import Cancelled, EngineError
+from engine.job import CancelCheck
 
 log = logging.getLogger(__name__)
 
 Pending = Callable[[], Sequence[str]]
-Train = Callable[[str, Callable[[], bool]], None]
+Train = Callable[[str, CancelCheck], None]
 
 STOPS_WITHIN_S = 3.0
 

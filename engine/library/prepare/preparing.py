@@ -19,7 +19,7 @@ from engine.bundle.bundle_manifest import BundleCodec
 from engine.config import Device, EngineConfig
 from engine.conversion.conversion_folder import conversion_of
 from engine.errors import Cancelled, EngineError, InvalidRequestError, LibraryError
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.library.prepare.prepare_gains import has_sign_predictors
 from engine.library.prepare.prepare_plan import Amounts, Outlook, openable, outlook
 from engine.library.prepare.prepare_state import (
@@ -60,7 +60,7 @@ class PrepareJob:
     """A cancel check and where preparing reports. The default is never cancelled and reports nowhere."""
 
     report: Report = _report_nothing
-    cancelled: Callable[[], bool] = never
+    cancelled: CancelCheck = never
 
 
 class ModelStore(Protocol):

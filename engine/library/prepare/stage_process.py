@@ -22,6 +22,7 @@ from typing import IO, Any, Protocol
 
 import engine
 from engine.errors import Cancelled, EngineError, EngineProcessError, error_class
+from engine.job import CancelCheck
 from engine.service import protocol
 
 log = logging.getLogger(__name__)
@@ -37,9 +38,7 @@ _HINT = "Try again: it goes on where it was. If memory is short, close other pro
 class Jobs(Protocol):
     """Runs jobs of engine/service/jobs.py, in this process or a separate one."""
 
-    def run(
-        self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
-    ) -> dict[str, Any]: ...
+    def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: CancelCheck) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
@@ -60,9 +59,7 @@ class StageProcess:
         """The child's process id; None if none is running."""
         return None if self._child is None else self._child.pid
 
-    def run(
-        self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
-    ) -> dict[str, Any]:
+    def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: CancelCheck) -> dict[str, Any]:
         """Return the job's result.
 
         Raises: the job's error, as an EngineError of the same class; Cancelled, at most CANCEL_S after the request;

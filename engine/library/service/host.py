@@ -57,7 +57,7 @@ class LibraryHost:
         self._topics: set[str] = set()
         self._news_wanted = threading.Event()
         self._waits = False  # whether run_pending waits for the end, and then looks after it
-        self._downloading = False  # as told last
+        self._downloading = False  # as last reported
         self._busy = False
         for queue_name, count in QUEUES.items():
             for number in range(count):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import platformdirs
 
 from engine.errors import InvalidRequestError
-from engine.job import StagedJob
+from engine.job import CancelCheck, StagedJob
 from engine.library.records import to_json
+from engine.library.service.server_jobs import own_key, server_chat, server_key, server_models
 from engine.library.service.services import UNDO_S, Services
-from engine.remote_servers.jobs import own_key, server_chat, server_key, server_models
 
 if TYPE_CHECKING:
     from engine.library.estimate.machines import KnownMachine
@@ -95,7 +95,7 @@ def _look(services: Services, given: Values, job: LibraryContext) -> Values:
     return {"listing": to_json(listing), "estimates": {name: to_json(found) for name, found in estimates.items()}}
 
 
-def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], bool]) -> dict[str, Estimate]:
+def _estimates_of(services: Services, listing: Listing, cancelled: CancelCheck) -> dict[str, Estimate]:
     """Return the estimate of every variant that Hearth reads, except those that cannot be estimated. The variants are
     one model in several codecs, so the smallest one's header has the shape of all.
     """

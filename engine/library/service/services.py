@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.job import CancelCheck
 from engine.library.prepare.idle_training import IdleTraining
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Services:
 
         return pending_training(self.library)
 
-    def _train(self, model: str, cancelled: Callable[[], bool]) -> None:
+    def _train(self, model: str, cancelled: CancelCheck) -> None:
         from engine.library.prepare.preparing import PrepareJob, prepare
 
         prepare(self.library, model, "train", PrepareJob(cancelled=cancelled), sparsity=self.sparsity_of(model))
@@ -175,7 +176,7 @@ class Services:
         if downloads is not None:
             downloads.close()
 
-    # -------------------------------------------------------------- the state that is told
+    # -------------------------------------------------------------- the reported state
 
     def news(self, topic: str) -> dict[str, Any]:
         """Return the whole state of a topic as JSON."""

@@ -9,11 +9,14 @@ Specification: engine/model/router.py and engine/executor/experts.py.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.cpu.ffn.down_parts import ITEMS, MERGE_GRAIN, first_unit, pieces_of
@@ -38,15 +41,20 @@ from native_kernels.cpu.runtime.simd import (
     get_float,
     get_int,
     get_int32,
+    i64,
     lowest_bit,
+    operation,
     put_float,
     put_int,
     put_int32,
     spread,
+    void,
     zero,
 )
 from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_words
 
+_WILL_NEED = 3  # madvise
+_REQUEST_BYTES = 128 << 10  # Linux reads no more of one request than its readahead, or what the disk takes at once
 PADDING = 16  # places behind a list of rows: sums read whole passes of rows
 
 
@@ -112,6 +120,32 @@ def _take_missing_of_several(args: int, lo: int, hi: int, worker: int) -> None:
         block = get_int(args + BLOCKS + 8 * token)
         call_kernel(get_int(args + 32), block, lo, hi, worker)
         add_in_order(order, token, get_int(block + 40), get_int(get_int(block + 104)))
+
+
+@operation(void, i64, i64, i64, i64)
+def _advise(b: Any, function: Any, start: Any, n_bytes: Any, advice: Any) -> None:
+    """Call the C function int f(void *, size_t, int) at an address."""
+    word, code = ir.IntType(64), ir.IntType(32)
+    of = ir.FunctionType(code, [word, word, code])
+    b.call(b.inttoptr(function, of.as_pointer()), [start, n_bytes, b.trunc(advice, code)])
+
+
+@kernel
+def _request(args: int, lo: int, hi: int, worker: int) -> None:
+    """Ask the system to read the chosen experts. Items: matrices, one expert after another.
+
+    args: the function (address; 0: none), ids, page size, matrices of an expert, then each one's addresses and bytes.
+    """
+    function, ids, page, n = get_int(get_int(args)), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    if function == 0:
+        return
+    for item in range(lo, hi):
+        of = args + 32 + 16 * (item % n)
+        start = get_int(get_int(of) + 8 * get_int32(ids + 4 * (item // n)))
+        at, end = start - start % page, start + get_int(of + 8)
+        while at < end:
+            _advise(function, at, min(_REQUEST_BYTES, end - at), _WILL_NEED)
+            at += _REQUEST_BYTES
 
 
 @cache
@@ -357,6 +391,16 @@ class ExpertVectors:
         rows = self._forms.setdefault(form, aligned_empty((len(self.values), n_bytes), np.uint8))
         words = arguments(self.values, self.values.strides[0], rows, n_bytes, self.width)
         return rows, [Call(QUANTISE_ROWS[form], words, len(rows), 1, "ffn", (self.values, rows))]
+
+
+def request_calls(matrices: Sequence[ExpertMatrices], chosen: Chosen, function: I64) -> list[Call]:
+    """Requests of the chosen experts' pages, without waiting for them. function: i64 [1], of ExpertReads."""
+    sizes = [(one.addresses, stride_of(one.first) * (one.first.n_rows - 1) + one.first.row_bytes) for one in matrices]
+    words = arguments(
+        function, chosen.ids, mmap.PAGESIZE, len(sizes), *(word for of_matrix in sizes for word in of_matrix)
+    )  # fmt: skip
+    keeps = (matrices, chosen, function)
+    return [Call(_request, words, len(chosen.ids) * len(sizes), 1, "ffn", keeps, barrier=False)]
 
 
 def product_calls(

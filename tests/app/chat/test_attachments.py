@@ -9,9 +9,9 @@ import pytest
 from pdf_files import pdf_with
 from support.shown_text import numbers_in
 
-from app.chat.attachments import texts
-from app.chat.attachments.texts import AttachmentError
 from app.chat.store.conversation import Attachment, content_of
+from app.documents import attachment_texts as texts
+from app.documents.attachment_texts import AttachmentError
 from app.documents.reading.reader import display_name
 
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QApplication
 from support.shown_text import numbers_in
 from support.systems import kill
 
-from app.chat.attachments.texts import cut_to, kept_of
 from app.chat.store.conversation import Attachment, MessageState, Unsent
+from app.documents.attachment_texts import cut_to, kept_of
 from app.ui.widgets.floating import Toast
 from engine.service.protocol import CountResult
 

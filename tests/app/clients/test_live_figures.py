@@ -67,6 +67,11 @@ def test_experts_have_figures_of_their_own() -> None:
     whole = figures.neurons()
     figures.take_live(replace(live, on_gpu=[0.0] * 48, chosen=[], resident=[]))
     assert len({partly, whole, figures.neurons()}) == 3
+    on_cpu = replace(live, on_gpu=[0.0] * 48, chosen=[], resident=[], reads_experts=True, disk_bytes=2.3e7)
+    in_ram = figures.neurons()
+    figures.take_live(on_cpu)
+    assert figures.neurons() != in_ram, "they are not all in RAM"
+    assert figures.speed(now).facts[-1].value == f"23{NARROW}MB"
     idle = replace(live, id="", token_s=None, chosen=[[0] * 64] * 48)
     figures.take_live(idle)
     figures.take_status(replace(figures.status, phase=Phase.READY))

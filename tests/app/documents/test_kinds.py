@@ -9,7 +9,7 @@ import office_files as made
 import pytest
 from office_files import paragraph
 
-from app.chat.attachments import texts
+from app.documents import attachment_texts as texts
 from app.documents.reading.document import Document, Part
 from app.documents.reading.reader import SUFFIXES, DocumentReader
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
 from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
+from samples.placement_cases import a_profile
 
 from engine.bundle import artefacts
 from engine.config import EngineConfig, SamplingConfig
@@ -21,9 +23,11 @@ from engine.gpu import loaded_part
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.loading.modes import choose_mode
+from engine.machine.cpu_and_ram import RamInfo
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
+from engine.service.placement_words import placement_of
 from engine.session.batch import open_batch
 from engine.session.chat_session import ChatSession
 from engine.session.generate import decode_batch, decode_one_token
@@ -140,6 +144,47 @@ def test_heat_counts_choices_and_decays(machine: FakeGpuMachine, tiny: Path) -> 
     for layer, ids in enumerate(slots.expert_in):
         if len(ids) < N_EXPERTS:  # else the CPU hears nothing of the choices
             assert slots.heat_in_choices[layer].sum() == pytest.approx(2 * decayed, rel=1e-3)
+    model.close()
+
+
+def test_experts_that_neither_gpu_nor_ram_holds_are_read_from_the_disk(
+    machine: FakeGpuMachine, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is the same; experts that leave the GPU are read into RAM, those that come leave it."""
+    for name, value in {"TIME_SHARE": 100.0, "LEAST_GAIN": 0.0, "HYSTERESIS": 1.0}.items():
+        monkeypatch.setattr(expert_slots, name, value)
+    monkeypatch.setattr(memory_plan, "BUDGET_STEP_BYTES", 1)
+    wanted = by_cpu(tiny)
+    budget = machine.budget_for_experts(tiny, 3.5)
+    enough = machine.load(tiny, vram_budget_gib=budget)
+    assert enough.gpu is not None
+    placement = enough.gpu.placement
+    cold = placement.ram_parts_bytes["cold"]
+    assert enough.weights.expert_reads is None
+    enough.close()
+    free = memory_plan.RAM_MARGIN_BYTES + placement.ram_bytes - 3 * cold // 5
+    profile = a_profile(vram=4 << 30, cpu_gb_s=1e-3, exchange_s=1e-6)
+    replace(profile, ram=RamInfo(8 << 30, free)).save(tmp_path / "little.json")
+    model = machine.load(tiny, vram_budget_gib=budget, hardware_file=str(tmp_path / "little.json"))
+    reads, told = model.weights.expert_reads, placement_of(model)
+    assert model.gpu is not None
+    assert reads is not None
+    assert told["disk_bytes"] == model.gpu.placement.disk_bytes == pytest.approx(3 * cold / 5, rel=0.01)
+    requested, evicted = list[Any](), list[PackedMatrix]()
+    monkeypatch.setattr(reads, "request", requested.extend)
+    monkeypatch.setattr(reads, "evict_matrices", evicted.extend)
+    monkeypatch.setattr(reads, "is_in_ram", lambda block: False)
+    assert reads.is_needed
+    slots = slots_of(model)
+    assert answer(model) == wanted
+    assert (slots.exchanged, len(requested) > 0) == (0, True), "what is on the disk is read before it moves"
+    monkeypatch.setattr(reads, "is_in_ram", lambda block: True)
+    requested.clear()
+    assert answer(model) == wanted
+    assert slots.exchanged == len(requested) > 0
+    assert sum(len(block.matrices) for block in requested) == len(evicted)
+    model.gpu.give_up("a test")
+    assert reads.is_needed
     model.close()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 
 from engine.model import expert_reads
 from engine.model.expert_reads import ExpertReads, disk_rate
-from engine.model.prefetch import parts_of, spans_of, spans_to_read
+from engine.model.prefetch import evict_pages, parts_of, spans_of, spans_to_read
 from engine.model.weights import ModelWeights, load_weights, open_model
 
 PAGE = 4096
@@ -112,3 +115,65 @@ def test_no_rate_is_invented(weights: ModelWeights, resident: int) -> None:
     layers = [layer.routed for layer in weights.layers]
     assert disk_rate(layers, 2, lambda at, n: True, lambda at, n: resident) is None
     assert disk_rate(layers, 2, lambda at, n: False, lambda at, n: 0) is None
+
+
+# ------------------------------------------------------------------ beside a GPU
+
+
+class Pages:
+    """Pages that are in RAM if they were read and not evicted since."""
+
+    def __init__(self) -> None:
+        self.there: dict[int, int] = {}
+
+    def reads(self, weights: ModelWeights) -> ExpertReads:
+        def read(at: int, n: int) -> None:
+            self.there[at] = n
+
+        def evict(at: int, n: int) -> None:
+            for start in [one for one in self.there if at <= one < at + n]:
+                del self.there[start]
+
+        found = ExpertReads(weights.layers, read, evict, lambda at, n: self.there.get(at, 0))
+        found.function[0] = 1  # as on Linux
+        return found
+
+
+def test_experts_are_requested_once_and_leave_ram_when_evicted(weights: ModelWeights) -> None:
+    pages, block = Pages(), weights.layers[0].routed[1]
+    reads = pages.reads(weights)
+    assert not reads.is_in_ram(block)
+    missing = reads.request([block]).result()
+    assert sorted(start for start, _ in missing) == sorted(pages.there)
+    assert reads.is_in_ram(block)
+    assert reads.request([block]).result() == []
+    reads.evict_matrices(block.matrices)
+    reads.wait()
+    assert not reads.is_in_ram(block)
+
+
+def test_nothing_is_requested_while_a_gpu_holds_what_ram_does_not(weights: ModelWeights) -> None:
+    found: list[int] = []
+    reads = ExpertReads(weights.layers, lambda at, n: found.append(at))
+    reads.is_needed = False
+    reads.choose(0, [1])
+    reads.wait()
+    assert not found
+    assert reads.function[0] == 0
+    assert reads.is_in_ram(weights.layers[0].routed[0])
+    reads.is_needed = True
+    assert (reads.function[0] != 0) == (sys.platform == "linux")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems evict nothing on request")
+def test_evicted_pages_are_read_again_alike(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    values = np.random.default_rng(1).bytes(64 * PAGE)
+    path.write_bytes(values)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    array = np.frombuffer(mapped, np.uint8)
+    assert array.tobytes() == values
+    evict_pages(array.ctypes.data, len(array))
+    assert array.tobytes() == values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
+from numpy.typing import NDArray
 from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
-from samples.tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
-from engine.service import protocol
+from engine.placement import memory_plan
+from engine.service import active_neurons, protocol
 from engine.service.host import EngineHost
 from engine.service.inspection import TOP, Inspection
 from engine.session.chat_session import ChatSession
@@ -69,6 +72,27 @@ def recorded(model: LoadedModel, mode: str, n_tokens: int = 8) -> protocol.Inspe
         if event.token_id is not None:
             inspection.token(event)
     return inspection.event("a")
+
+
+def bits(text: str, model: LoadedModel) -> NDArray[np.bool_]:
+    """Return flags [L, F] as protocol.Inspected has them."""
+    config = model.opened.config
+    rows = np.frombuffer(base64.b64decode(text), np.uint8).reshape(config.n_layers, -1)
+    return np.unpackbits(rows, axis=1, count=config.n_neurons, bitorder="little").astype(bool)
+
+
+def active_alone(model: LoadedModel, tokens: list[int], mode: str) -> list[NDArray[np.bool_]]:
+    """The active neurons [L, F] of each token, decoded by itself."""
+    transformer, cache, found = model.transformer(mode), model.new_cache(), []
+    counters = transformer.executor.counters
+    prefill(transformer, PROMPT, cache)
+    if counters.per_neuron is None:
+        counters.record_per_neuron()
+    for token in tokens:
+        counters.take_per_neuron()
+        decode_one_token(transformer, token, cache)
+        found.append(counters.take_per_neuron()[0] > 0)
+    return found
 
 
 def test_a_very_long_answer_has_no_values_by_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +160,25 @@ def test_neurons_time_and_bytes_are_the_answers_own(inspected: Inspected) -> Non
     assert sum(row["us"] for row in rest) / 1e6 < result["total_s"]
 
 
+@pytest.mark.parametrize("mode", ["exact", "sparse"])
+def test_active_neurons_are_those_of_the_token_alone(inspected: Inspected, mode: str) -> None:
+    model = inspected.session.model
+    record = recorded(model, mode)
+    for row, wanted in zip(record.rows[1:], active_alone(model, ids(record)[:-1], mode), strict=True):
+        assert np.array_equal(bits(row["active"], model), wanted)
+        assert wanted.sum(axis=1).tolist() == row["fired"]
+    assert record.hot == ""
+
+
+def test_active_neurons_are_kept_for_the_last_tokens(inspected: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = inspected.session.model
+    whole = recorded(model, "exact")
+    monkeypatch.setattr(active_neurons, "MOST_BYTES", 3 * model.opened.config.n_layers * -(-whole.n_neurons // 8))
+    rows = recorded(model, "exact").rows
+    assert [row.get("active") for row in rows] == [None] * (len(rows) - 3) + [row["active"] for row in whole.rows[-3:]]
+    assert all("fired" in row for row in rows[1:])
+
+
 @pytest.mark.parametrize("place", [0, 1, 9])
 def test_another_token_makes_an_answer_that_goes_on_from_it(inspected: Inspected, place: int) -> None:
     whole = inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))["text"]
@@ -194,6 +237,39 @@ def test_a_gpu_tells_how_many_neurons_it_computed(machine: FakeGpuMachine, tmp_p
     model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"), mode="dense")
     rows = recorded(model, "dense").rows[1:]
     assert all(0 < row["on_gpu"] <= row["computed"] for row in rows if row["run"] == 1)
+    model.close()
+
+
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_active_neurons_on_a_gpu(
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cleared: bool
+) -> None:
+    """is_cleared: the Live page takes the GPU's counts between two tokens."""
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
+    path = make_tiny_model(tmp_path / "a", d_ff=256)
+    whole = machine.load(path, adapt=False)
+    assert whole.gpu is not None
+    placement = whole.gpu.placement
+    whole.close()
+    budget = (placement.vram_bytes - placement.hot_bytes // 2) / (1 << 30)
+    model = machine.load(path, vram_budget_gib=budget, adapt=False)
+    session = ChatSession(model, mode="exact")
+    inspection = Inspection(session, PROMPT)
+    for event in session.generate(PROMPT, SamplingConfig(temperature=0, max_tokens=8)):
+        if event.token_id is not None:
+            inspection.token(event)
+            if is_cleared:
+                session.transformer.executor.counters.fired_so_far(np.zeros(1, np.int64))
+    record = inspection.event("a")
+    assert model.hot_blocks is not None
+    for flags, table in zip(bits(record.hot, model), model.hot_blocks.tables, strict=True):
+        assert np.array_equal(np.flatnonzero(flags), np.sort(table.neuron_in))
+    wanted = active_alone(model, ids(record)[:-1], "exact")
+    hot = bits(record.hot, model)
+    assert all((one & hot).any() and (one & ~hot).any() for one in wanted)
+    for row, one in zip(record.rows[1:], wanted, strict=True):
+        assert np.array_equal(bits(row["active"], model), one)
     model.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from app.chat.store.conversation import Message, Role
 from app.text.block_parser import parse
@@ -11,16 +11,30 @@ from app.text.markdown_blocks import Block, CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
 from app.text.web_html import answer_html, blocks_html, code_html, plain_html
 from app.ui.transcript.selection.copied_text import block_text
+from app.ui.transcript.selection.selectable import SelectableText
 from engine.text.thoughts import spoken
 
-if TYPE_CHECKING:
-    from app.ui.transcript.message_view import MessageView
+
+class SelectableMessage(Protocol):
+    """The widget of a message, as MessageView is one."""
+
+    @property
+    def message(self) -> Message: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def shows_all(self) -> bool: ...
+    def texts(self) -> list[SelectableText | None]: ...
+    def blocks_in(self, number: int, /) -> list[Block]: ...
+    def sources(self) -> list[tuple[str, int]]: ...
+    def unshown(self) -> str: ...
+    def deleteLater(self) -> None: ...
 
 
 def passage_of(
     message: Message,
-    view: MessageView | None,
-    make_view: Callable[[Message], MessageView],
+    view: SelectableMessage | None,
+    make_view: Callable[[Message], SelectableMessage],
     index: int,
     selection: Selection,
     with_markdown: bool = True,
@@ -77,7 +91,7 @@ def _whole(source: str, message: Message) -> Passage:
     return Passage("\n\n".join(block_text(block) for block in blocks), source, blocks_html(blocks))
 
 
-def _is_whole(view: MessageView, parts: dict[int, tuple[int, int]]) -> bool:
+def _is_whole(view: SelectableMessage, parts: dict[int, tuple[int, int]]) -> bool:
     """Return whether all texts of the answer are fully selected."""
     for number, text in enumerate(view.texts()):
         if text is not None and number > 0 and text.length:
@@ -87,7 +101,7 @@ def _is_whole(view: MessageView, parts: dict[int, tuple[int, int]]) -> bool:
     return view.shows_all
 
 
-def _plain(view: MessageView, number: int, part: tuple[int, int]) -> str:
+def _plain(view: SelectableMessage, number: int, part: tuple[int, int]) -> str:
     """Return the copied part of one text, including what is not shown if the selection continues after it."""
     text, blocks, (start, end) = view.texts()[number], view.blocks_in(number), part
     if text is None:
@@ -101,7 +115,7 @@ def _plain(view: MessageView, number: int, part: tuple[int, int]) -> str:
 
 
 def _pieces(
-    view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[int, str]
+    view: SelectableMessage, parts: dict[int, tuple[int, int]], plain: dict[int, str]
 ) -> list[tuple[Block, Cut]] | None:
     """Return the blocks of a partly selected answer with the selected part of each. None: they cannot be told apart."""
     out: list[tuple[Block, Cut]] = []
@@ -124,7 +138,7 @@ def _pieces(
     return out
 
 
-def _markdown(view: MessageView, pieces: list[tuple[Block, Cut]] | None, plain: dict[int, str]) -> str:
+def _markdown(view: SelectableMessage, pieces: list[tuple[Block, Cut]] | None, plain: dict[int, str]) -> str:
     """Return the Markdown of a partly selected answer."""
     if pieces is None:
         return "\n\n".join(plain.values())

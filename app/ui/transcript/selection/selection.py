@@ -1,13 +1,13 @@
 """The selection over all messages of a transcript: drags, clicks, highlight, menu, and copying.
 
 A place is a message, a text in it and a position, so a selection survives widgets that are removed and built again.
-MessageView.texts lists the texts of a message; app/text/selected_text.py computes what is between two places.
+SelectableMessage.texts lists the texts of a message; app/text/selected_text.py computes what is between two places.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QTimer, QUrl, Signal
@@ -31,13 +31,12 @@ from app.text.web_html import document_html
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.transcript.selection.copied_text import copy_message_text
-from app.ui.transcript.selection.passages import passage_of
+from app.ui.transcript.selection.passages import SelectableMessage, passage_of
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:
     from app.chat.store.conversation import Message
-    from app.ui.transcript.message_view import MessageView
 
 SCROLL_MS = 30  # between two steps while the pointer is held beyond an edge
 MOST_STEP = 60  # px per step
@@ -51,14 +50,14 @@ class Column(Protocol):
     @property
     def messages(self) -> list[Message]: ...
     @property
-    def views(self) -> list[MessageView]: ...
+    def views(self) -> Sequence[SelectableMessage]: ...
     @property
     def first(self) -> int: ...
     @property
     def last(self) -> int: ...
     def index(self, message_id: str) -> int: ...
-    def view(self, message_id: str) -> MessageView | None: ...
-    def loose_view(self, message: Message) -> MessageView: ...
+    def view(self, message_id: str) -> SelectableMessage | None: ...
+    def loose_view(self, message: Message) -> SelectableMessage: ...
     def first_visible(self, top: int) -> int: ...
     def mapFromGlobal(self, point: QPoint, /) -> QPoint: ...
     def mapToGlobal(self, point: QPoint, /) -> QPoint: ...
@@ -174,12 +173,12 @@ class TextSelection(QObject):
 
     # ------------------------------------------------------------------ highlighting
 
-    def show_in(self, view: MessageView) -> None:
+    def show_in(self, view: SelectableMessage) -> None:
         """Highlight the selection in a message that was just built or whose texts have changed."""
         if not self.is_empty:
             self._show_in(view, self._column.index(view.message.id))
 
-    def _show_in(self, view: MessageView, index: int) -> None:
+    def _show_in(self, view: SelectableMessage, index: int) -> None:
         for number, text in enumerate(view.texts()):
             if text is not None:
                 text.mark(self._selection.within(index, number) if self._selection is not None else None)

@@ -1,1 +1,1 @@
-"""The text of messages: prose, code, tables, and rows that show more."""
+"""The text of messages: prose, code, tables, rows that show more, and work done in slices."""

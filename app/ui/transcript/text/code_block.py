@@ -28,9 +28,9 @@ from app.ui.look import diagrams, theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.text.diagram_view import DiagramView
 from app.ui.transcript.text.document_style import LIST_INDENT
+from app.ui.transcript.text.slices import later
 from app.ui.transcript.text.text_view import TextView, scroll_sideways
 from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
-from app.ui.widgets.slices import later
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +258,8 @@ class CodeBlockView(QFrame):
             language = block.language
             self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
             self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
+            if not block.closed and diagrams.can_draw(language):
+                diagrams.current().warm()
         self._closed = block.closed
         self._browse.setVisible(block.closed and block.language in ("html", "svg"))
         self.text.code = block.code

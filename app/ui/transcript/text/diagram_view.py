@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QByteArray, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QPixmap, QResizeEvent
-from PySide6.QtSvg import QSvgRenderer
+from itertools import count
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QImage, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.diagrams.plain_svg import PlainSvg
@@ -12,6 +13,7 @@ from app.translation import tr
 from app.ui.look import diagrams, theme
 
 MOST_HIGH = 1400  # px at zoom 1: a higher one is scaled down
+_numbers = count()
 
 
 class DiagramView(QWidget):
@@ -23,11 +25,13 @@ class DiagramView(QWidget):
         super().__init__(parent)
         self.source = ""
         self._drawing: PlainSvg | None = None
-        self._renderer: QSvgRenderer | None = None
-        self._picture = QPixmap()  # painted once for a size, so that scrolling is fast
+        self._number = next(_numbers)
+        self._picture = QImage()  # painted once for a size, so that scrolling is fast
+        self._asked = QSize()  # of the picture that was asked for
         self.setAccessibleName(tr("Diagram"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         diagrams.current().arrived.connect(self._take)
+        diagrams.current().painted.connect(self._take_picture, Qt.ConnectionType.QueuedConnection)
         theme.current().changed.connect(self._draw)
         self.setFixedHeight(0)
 
@@ -51,13 +55,22 @@ class DiagramView(QWidget):
     def _take(self, source: str) -> None:
         if source != self.source:
             return
-        drawing = diagrams.current().drawing(source)
-        self._renderer = QSvgRenderer(QByteArray(drawing.text.encode())) if drawing is not None else None
-        self._drawing = drawing if self._renderer is not None and self._renderer.isValid() else None
-        self._picture = QPixmap()
+        self._drawing, self._asked = diagrams.current().drawing(source), QSize()
         self._fit()
         self.update()
         self.drawn.emit(self.is_drawn)
+
+    def _ask(self) -> None:
+        """Have the diagram painted in the size of now."""
+        size = (self._place().size() * self.devicePixelRatioF()).toSize()
+        if self._drawing is not None and not size.isEmpty() and size != self._asked:
+            self._asked = size
+            diagrams.current().paint(self._drawing, size, self._number)
+
+    def _take_picture(self, number: int, picture: QImage) -> None:
+        if number == self._number:
+            self._picture = picture
+            self.update()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -81,15 +94,8 @@ class DiagramView(QWidget):
         return QRectF((self.width() - width) / 2, 0, width, height)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        place, ratio = self._place(), self.devicePixelRatioF()
-        if self._renderer is None or place.isEmpty():
-            return
-        size = (place.size() * ratio).toSize()
-        if self._picture.size() != size:
-            self._picture = QPixmap(size)
-            self._picture.fill(Qt.GlobalColor.transparent)
-            painter = QPainter(self._picture)
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            self._renderer.render(painter)
-            painter.end()
-        QPainter(self).drawPixmap(place, self._picture, QRectF(self._picture.rect()))
+        self._ask()
+        if self._drawing is not None and not self._picture.isNull():
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)  # one of another size, until the next
+            painter.drawImage(self._place(), self._picture)

@@ -13,7 +13,7 @@ from app.text.text_pages import page_end
 from app.translation import tr, tr_n
 from app.ui.transcript.text.more_row import MoreRow
 from app.ui.transcript.text.prose import Table
-from app.ui.widgets.slices import later
+from app.ui.transcript.text.slices import later
 
 PAGE, PAGE_ROWS = 60_000, 1000  # characters and rows per click
 SLICE, SLICE_ROWS = 4000, 60  # per slice

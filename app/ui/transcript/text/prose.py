@@ -28,8 +28,8 @@ from app.ui.look import formulas, theme
 from app.ui.look.painting import block
 from app.ui.transcript.selection.copied_text import running_text, table_in, table_text
 from app.ui.transcript.text.document_style import LIST_INDENT, PARAGRAPH_GAP, directed, style_sheet, table_sheet
+from app.ui.transcript.text.slices import soon
 from app.ui.transcript.text.text_view import TextView, scroll_sideways
-from app.ui.widgets.slices import soon
 
 # Qt paints its own bullets larger, in ink and close to the text, with no way to change that.
 BULLET, BULLET_GAP = 5, 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from dataclasses import replace
@@ -23,10 +24,45 @@ TEXTS = {"1": "<s>", "2": " a", "3": "\n", "9": " б"}
 RECORD = Inspection([1, 2], [row(2), row(3, fired=[1, 2], computed=4)], TEXTS, 8, "Pip")
 
 
+ACTIVE, HOT = base64.b64encode(b"\x81\x01\x06\x00").decode(), base64.b64encode(b"\x01\x00\xff\x01").decode()
+NEURONS = Inspection([1], [row(2, fired=[3, 2], active=ACTIVE, hot=0)], TEXTS, 9, "Pip", hot=[HOT])
+
+
+def ids_of(flags: Any) -> list[list[int]]:
+    return [np.flatnonzero(layer).tolist() for layer in flags]
+
+
+def test_active_neurons_by_token() -> None:
+    kept = Inspection.from_bytes(NEURONS.to_bytes())
+    assert kept == NEURONS
+    assert ids_of(kept.active(0)) == [[0, 7, 8], [1, 2]]
+    assert ids_of(kept.on_gpu(0)) == [[0], [0, 1, 2, 3, 4, 5, 6, 7, 8]]
+    exported = json.loads(list(kept.lines())[1])
+    assert exported["active_neuron_ids_by_layer"] == [[0, 7, 8], [1, 2]]
+    assert exported["active_on_gpu_by_layer"] == [[0], [1, 2]]
+    event = protocol.Inspected("b", [1, 2], [row(3, fired=[3, 2], active=ACTIVE)], TEXTS, 9)
+    both = kept.followed_by(Inspection.of(event, "Pip"))
+    assert both.on_gpu(0) is not None
+    assert both.on_gpu(1) is None, "the part that was continued had no GPU"
+
+
+def test_active_neurons_are_kept_of_the_last_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "MOST_ACTIVE_CHARS", 4 * len(ACTIVE))
+    kept = Inspection.from_bytes(replace(NEURONS, rows=NEURONS.rows * 5).to_bytes())
+    assert kept is not None
+    assert ["active" in one for one in kept.rows] == [False] * 2 + [True] * 3
+    assert all("fired" in one for one in kept.rows)
+
+
+@pytest.mark.parametrize("changed", [{"active": "x"}, {"active": ACTIVE[:-4]}, {"hot": 1}, {"hot": "0"}])
+def test_damaged_active_neurons_are_no_record(changed: dict[str, Any]) -> None:
+    assert Inspection.from_bytes(replace(NEURONS, rows=[NEURONS.rows[0] | changed]).to_bytes()) is None
+
+
 def test_a_record_is_read_as_it_was_written() -> None:
     assert Inspection.from_bytes(RECORD.to_bytes()) == RECORD
     event = protocol.Inspected("a", RECORD.prompt, RECORD.rows, TEXTS, 8)
-    assert Inspection.of(event, "Pip") == RECORD
+    assert replace(Inspection.of(event, "Pip"), hot=[]) == RECORD
 
 
 def test_a_record_that_is_too_large_loses_its_last_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

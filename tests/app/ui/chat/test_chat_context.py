@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.attachments.texts import kept_of
 from app.chat.store.conversation import Message, Role
 from app.clients.engine_status import EngineStatus, Phase
+from app.documents.attachment_texts import kept_of
 from app.ui.chat.chat_context import ChatContext
 from app.ui.chat.chat_page import ChatPage
 from engine.service import protocol

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
+from person import Arrive
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
@@ -12,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
 from app.clients.engine_status import EngineStatus, Phase
+from app.errors import StoreError
 from app.ui.chat import chat_page
 from app.ui.chat.chat_page import ChatPage, chat_as_markdown
 from app.ui.look import theme
@@ -276,3 +279,54 @@ def test_everything_that_takes_the_focus_has_a_name(page: ChatPage) -> None:
         if widget.focusPolicy() != Qt.FocusPolicy.NoFocus and not widget.objectName().startswith("qt_"):
             named = widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text())
             assert named or widget.isHidden(), widget
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_what_is_typed_while_a_chat_is_read_goes_into_it(arrive: Arrive, sends: bool) -> None:
+    person = arrive()
+    person.wait_ready()
+    person.ask("hello one")
+    first = person.hearth.controller.open_conversation
+    person.hearth.controller.new_chat()
+    person.ask("hello two")
+    second = person.hearth.controller.open_conversation
+    memory, controller = person.hearth.memory, person.hearth.controller
+    assert first
+    assert second
+    del memory._chats[first]  # as after a restart
+    may_read = threading.Event()
+    memory._reads.run("wait", may_read.wait)
+    person.type("rest")
+    controller.open(first)
+    (person.send if sends else person.type)("words 2")
+    assert (memory.draft(first), memory.draft(second)) == ("words 2", "rest")
+    may_read.set()
+    person.wait(lambda: controller.open_conversation == first)
+    if sends:
+        person.wait(lambda: [one.text for one in person.shown][2:3] == ["words 2"])
+    else:
+        assert person.page.composer.text() == "words 2"
+    controller.open(second)
+    assert person.page.composer.text() == "rest"
+    assert not any("words" in one.text for one in memory.messages(second) or [])
+
+
+def test_a_chat_that_cannot_be_read_gives_the_composer_back(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = arrive()
+    person.wait_ready()
+    person.ask("hello one")
+    memory, controller = person.hearth.memory, person.hearth.controller
+    first = controller.open_conversation
+    controller.new_chat()
+    assert first
+    del memory._chats[first]
+
+    def fails(_: str) -> list[Message]:
+        raise StoreError("damaged", "The chats cannot be read.")
+
+    monkeypatch.setattr(memory._stored, "messages", fails)
+    person.type("rest")
+    controller.open(first)
+    assert person.page.composer.text() == ""
+    person.wait(lambda: person.page.composer.text() == "rest")
+    assert not person.page.composer._waits

@@ -17,7 +17,7 @@ from app.chat.answers.inspection import Inspection
 from app.chat.store.conversation import Message
 from app.chat.store.store import Store
 from app.settings import AppSettings
-from app.ui.chat.inspector_dialog import InspectorDialog
+from app.ui.inspector.inspector_dialog import InspectorDialog
 from app.ui.look import theme
 
 pytestmark = pytest.mark.gui
@@ -88,6 +88,45 @@ def test_an_answer_is_shown_as_its_tokens(arrive: Arrive) -> None:
     for look in ("dark", "light"):
         theme.apply(app, look, 1.0)
     person.wait(lambda: len(dialog.answer.findChildren(QTextDocument)) == 1)
+
+
+def test_the_neurons_of_a_layer_are_shown_and_copied(arrive: Arrive) -> None:
+    person = ready(arrive)
+    say(person, "one two three")
+    dialog = opened(person)
+    neurons = dialog.details.neurons
+    assert neurons.isHidden(), "prefill does not count the first token's neurons"
+    dialog.answer.choose(2)
+    assert (neurons.strips.layer, neurons.ids.toPlainText()) == (0, "0")
+    QTest.keyClick(neurons.strips, Qt.Key.Key_Down)
+    QTest.keyClick(neurons.strips, Qt.Key.Key_Down)
+    assert (neurons.strips.layer, neurons.ids.toPlainText()) == (1, "0 1 2 3")
+    neurons.copy.click()
+    assert QApplication.clipboard().text() == "0 1 2 3"
+    assert facts(dialog)["Active before too"] == "100.0%"
+    dialog.answer.choose(1)
+    assert neurons.strips.layer == 1, "the layer stays from token to token"
+    assert "Active before too" not in facts(dialog)
+    image = neurons.grid.grab().toImage()
+    cell = neurons.grid._cell
+    lit = [image.pixelColor(cell * at + cell // 2, cell // 2) for at in range(3, 5)]
+    assert lit[1] == theme.colour("sunken") != lit[0]
+
+
+def test_only_the_last_tokens_have_their_neurons(arrive: Arrive) -> None:
+    person = ready(arrive)
+    say(person, "one")
+    dialog = opened(person)
+    row = {"id": 1, "p": 0.5, "top": [[1, 0.5]], "us": 1, "run": 1, "fired": [1, 4]}
+    kept = row | {"active": "AQ8=", "hot": 0}
+    dialog.show_record(Inspection([1], [row, kept], {"1": "a"}, 8, hot=["AAM="]))
+    neurons = dialog.details.neurons
+    assert (neurons.grid.isHidden(), neurons.line.isHidden()) == (True, False)
+    dialog.answer.choose(1)
+    neurons.strips._choose(1)
+    assert not neurons.grid.isHidden()
+    assert neurons.ids.toPlainText() == "0 1 2 3"
+    assert neurons.line.words.count("2") == 2, "two neurons on each device"
 
 
 def test_the_prompt_is_searched_and_copied(arrive: Arrive) -> None:

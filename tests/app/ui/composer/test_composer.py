@@ -14,10 +14,10 @@ from pytestqt.qtbot import QtBot
 from support.repetitions import some_daily
 from support.shown_text import numbers_in
 
-from app.chat.attachments.draft_attachments import Measure
-from app.chat.attachments.texts import MOST_FILES, kept_of
 from app.chat.store.conversation import Attachment
 from app.clients.engine_status import EngineStatus, Phase
+from app.documents.attachment_texts import MOST_FILES, kept_of
+from app.documents.draft_attachments import Measure
 from app.ui.composer.attachment_dialog import AttachmentDialog
 from app.ui.composer.composer import Composer
 from app.ui.look import theme

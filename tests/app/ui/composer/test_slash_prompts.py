@@ -11,9 +11,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from app.chat.answers.saved_prompts import MAX_TEXT, SavedPrompt, SavedPrompts, matching
+from app.ui.chat.preset_store_dialog import PresetStoreDialog
 from app.ui.look import theme
 from app.ui.widgets.floating import PAD
-from app.ui.widgets.preset_store_dialog import PresetStoreDialog
 
 pytestmark = pytest.mark.gui
 

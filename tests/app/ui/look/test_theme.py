@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QIcon, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QIcon, QPaintEvent, QPalette
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.ui.look import icons, theme
@@ -221,3 +221,32 @@ def test_a_damaged_font_is_left_out(qtbot: QtBot, tmp_path: Path, monkeypatch: p
     (fonts / "Inter-Regular.ttf.z").write_bytes(b"damaged")
     monkeypatch.setattr(theme, "asset_root", lambda: tmp_path)
     theme.load_fonts.__wrapped__()
+
+
+def test_a_change_in_turns_paints_the_window_once_it_is_complete(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+    painted: list[tuple[bool, bool]] = []  # whether in dark colours, and whether with the style sheet
+
+    class Page(QWidget):
+        def paintEvent(self, event: QPaintEvent) -> None:
+            painted.append((label.palette().text().color() == theme.colour("ink"), qapp.styleSheet() == theme.qss()))
+
+    page = Page()
+    qtbot.addWidget(page)
+    label = Label("Words", token="ink", parent=page)
+    page.show()
+    qtbot.waitUntil(lambda: bool(painted))
+    try:
+        for look, zoom in (("dark", 1.0), ("dark", 1.2), ("light", 1.0)):
+            painted.clear()
+            theme.apply(qapp, look, zoom, in_turns=True)  # type: ignore[arg-type]
+            page.update()
+            qtbot.waitUntil(lambda: bool(painted))
+            assert set(painted) == {(True, True)}
+        theme.apply(qapp, "dark", 1.0, in_turns=True)
+        theme.apply(qapp, "light", 1.0)
+        assert label.palette().text().color() == theme.colour("ink"), "one at once ends the one before"
+        assert page.updatesEnabled()
+        assert qapp.styleSheet() == theme.qss()
+    finally:
+        theme.apply(qapp, "light", 1.0)

@@ -13,8 +13,8 @@ from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_builder import MessageBuilder
+from app.ui.transcript.text.slices import is_working
 from app.ui.transcript.transcript import Transcript
-from app.ui.widgets.slices import is_working
 
 STATS = {"tokens": 142, "total_s": 3.6, "ttft_s": 0.34, "active_share": 0.064, "decode_tok_s": 39.1}
 WRITING = EngineStatus(Phase.WRITING, "Pip", tok_s=38.6, tokens=212)

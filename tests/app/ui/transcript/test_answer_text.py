@@ -35,9 +35,9 @@ from app.ui.transcript.text import prose
 from app.ui.transcript.text.code_block import CodeBlockView
 from app.ui.transcript.text.further_rows import FurtherRows
 from app.ui.transcript.text.prose import Prose, Table
+from app.ui.transcript.text.slices import is_working
 from app.ui.transcript.text.text_view import TextView
 from app.ui.transcript.transcript import Transcript
-from app.ui.widgets.slices import is_working
 
 pytestmark = pytest.mark.gui
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QUrl
-from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtCore import QSize, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QPainter
+from PySide6.QtSvg import QSvgRenderer
 from pytestqt.qtbot import QtBot
 from shown_messages import answer, show
 
@@ -41,6 +43,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
     monkeypatch.setattr(process, "draw", draw)
     monkeypatch.setattr(process, "can_draw", lambda: True)
+    monkeypatch.setattr(process, "warm", lambda: None)
     diagrams.current()._kept.clear()
     return calls
 
@@ -57,6 +60,7 @@ def test_a_diagram_takes_the_place_of_its_code(transcript: Transcript, qtbot: Qt
     shown = block(transcript)
     assert shown.diagram is not None
     assert (shown.diagram.height(), shown.text.height()) == (100, 0)
+    qtbot.waitUntil(lambda: not shown.diagram._picture.isNull())
     assert shown.diagram.grab().toImage().pixelColor(shown.diagram.width() // 2, 50).name() == "#000000"
     shown._switch.click()
     assert shown.text.height() > 20
@@ -97,6 +101,43 @@ def test_an_answer_that_is_written_shows_code(
     transcript.finish_message(replace(message, text=TEXT, state=MessageState.COMPLETE))
     qtbot.waitUntil(lambda: block(transcript).shows_diagram)
     assert drawn == [(SOURCE, False)]
+
+
+def test_a_diagram_is_painted_once_for_a_size_and_beside_the_window(
+    transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    painters: list[tuple[QSize, bool]] = []
+    render = QSvgRenderer.render
+
+    def rendered(self: QSvgRenderer, painter: QPainter) -> None:
+        painters.append((painter.device().size(), threading.current_thread() is threading.main_thread()))
+        render(self, painter)
+
+    monkeypatch.setattr("app.ui.look.diagrams.QSvgRenderer", type("Watched", (QSvgRenderer,), {"render": rendered}))
+    show(transcript, [answer(TEXT)])
+    qtbot.waitUntil(lambda: block(transcript).shows_diagram)
+    shown = block(transcript).diagram
+    assert shown is not None
+    qtbot.waitUntil(lambda: not shown._picture.isNull())
+    shown.grab()
+    shown.grab()
+    shown.setFixedWidth(120)
+    qtbot.waitUntil(lambda: shown._picture.width() == 120)
+    assert painters == [(QSize(200, 100), False), (QSize(120, 60), False)]
+
+
+def test_the_process_is_started_while_a_diagram_is_written(
+    transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[bool] = []
+    monkeypatch.setattr(process, "warm", lambda: started.append(True))
+    message = answer("", MessageState.WRITING)
+    show(transcript, [message])
+    for text in ("```python\n1\n```\n```mermaid\npie\n", " a", " : 1\n"):
+        transcript.append_text(message.id, text)
+        transcript.flush()
+    qtbot.waitUntil(lambda: bool(started))
+    assert started == [True]
 
 
 def test_another_theme_draws_again(transcript: Transcript, qtbot: QtBot, drawn: list[tuple[str, bool]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream
 from engine.model import window_memory
+from engine.model.expert_reads import ExpertReads
 from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
@@ -128,6 +130,28 @@ def test_every_codec_of_experts(make: Make, codec: str, in_place: bool) -> None:
     setting.check(40, 8)
     gathered, filled = setting.prefill.pieces
     assert (gathered > 0, filled > 0) == (in_place, not in_place)
+
+
+def test_experts_that_ram_lacks_are_read_ahead_and_leave_it_again(make: Make) -> None:
+    """Each once per chunk; those that were in RAM stay."""
+    weights, done = random_weights(WITH_EXPERTS), list[Any]()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        weights = in_a_file(weights, Path(folder, "weights"))
+    missing = [1]
+    reads = ExpertReads(
+        weights.layers, lambda at, n: done.append((at, n, "read")), lambda at, n: done.append((at, n, "evicted")),
+        lambda at, n: 0 if missing else n,
+    )  # fmt: skip
+    setting = make(WITH_EXPERTS, weights=replace(weights, expert_reads=reads))
+    setting.check(40)
+    reads.wait()
+    kinds = {kind: sorted(one[:2] for one in done if one[2] == kind) for kind in ("read", "evicted")}
+    assert kinds["read"] == kinds["evicted"] != []
+    done.clear()
+    missing.clear()
+    setting.check(40)
+    reads.wait()
+    assert not done
 
 
 def test_experts_one_by_one_and_layers_of_the_cpu(make: Make) -> None:

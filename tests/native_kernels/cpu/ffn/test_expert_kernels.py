@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from typing import Any, Literal
 
 import numpy as np
@@ -118,6 +120,30 @@ def a_choice() -> Chosen:
 
 def check(out: np.ndarray, wanted: np.ndarray, codec: str) -> None:
     assert np.abs(out - wanted).max() <= CLOSE.get(codec, 0.02) * np.abs(wanted).max()
+
+
+def test_the_pages_of_chosen_experts_are_requested() -> None:
+    ups, downs = of_experts("q4_0", 40, 4096)[0], of_experts("f32", 96, 1024)[0]
+    found: list[tuple[int, int, int]] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    def advise(start: int, n_bytes: int, advice: int) -> int:
+        found.append((start, n_bytes, advice))
+        return 0
+
+    function = np.zeros(1, np.int64)
+    calls = experts.request_calls([ups, downs], a_choice(), function)
+    call.run(calls, WORKERS)
+    assert not found
+    function[0] = ctypes.cast(advise, ctypes.c_void_p).value
+    call.run(calls, WORKERS)
+    pages = {at for start, n_bytes, _ in found for at in range(start, start + n_bytes, mmap.PAGESIZE)}
+    wanted = set[int]()
+    for one, size in ((ups, 40 * ups.first.row_bytes), (downs, 96 * 4096)):
+        for start in one.addresses[[5, 0, 6]].tolist():
+            wanted |= set(range(start - start % mmap.PAGESIZE, start + size, mmap.PAGESIZE))
+    assert pages == wanted
+    assert all(start % mmap.PAGESIZE == 0 and advice == 3 for start, _, advice in found)
 
 
 # Products and sums of each codec's rows are tested without experts; every day one codec for each format of vectors.

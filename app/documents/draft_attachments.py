@@ -13,9 +13,9 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
-from app.chat.attachments import texts
-from app.chat.attachments.texts import MOST_FILES, AttachmentError
 from app.chat.store.conversation import Attachment, new_id
+from app.documents import attachment_texts as texts
+from app.documents.attachment_texts import MOST_FILES, AttachmentError
 from app.documents.reading.reader import display_name
 from app.translation import tr
 from engine.errors import Cancelled

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from shiboken6 import isValid
 
 SLICE_S = 0.008
-AT_ONCE_S = 0.05  # for visible widgets, before the window is painted again
+AT_ONCE_S = 0.02  # for visible widgets, before the window is painted again
 
 
 class _Slices(QObject):

@@ -5,19 +5,15 @@ It shows an Inspection, and emits what the user clicks. It knows neither the eng
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QMouseEvent, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QGuiApplication, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QDialog,
     QFrame,
     QGridLayout,
     QHBoxLayout,
     QScrollArea,
-    QSizePolicy,
     QStackedWidget,
-    QToolTip,
     QVBoxLayout,
     QWidget,
 )
@@ -25,9 +21,10 @@ from PySide6.QtWidgets import (
 from app.chat.answers.answer_labels import count
 from app.chat.answers.inspection import Inspection, joined_text
 from app.translation import figure, tr, tr_n
-from app.ui.chat.token_view import MARKS, TokenView
+from app.ui.inspector.neurons import TokenNeurons, share_text
+from app.ui.inspector.token_view import MARKS, TokenView
 from app.ui.look import theme
-from app.ui.look.painting import antialiased, block, say_changed
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.empty_state import EmptyState
@@ -42,11 +39,6 @@ WIDE, HIGH, BESIDE, ROW = 940, 740, 292, 28
 # A token of at least this probability has this wash.
 SHADES = ((0.9, 0.0), (0.6, 0.07), (0.3, 0.14), (0.1, 0.22), (0.0, 0.31))
 _EVERY_OTHER = 0.06  # wash of every other token of a prompt, to tell them apart
-
-
-def share_text(share: float) -> str:
-    """Return a probability as a percentage with one decimal."""
-    return f"{figure(100 * share, '.1f')}%" if share >= 0.0005 else tr("under 0.1%")
 
 
 def visible(text: str) -> str:
@@ -85,45 +77,6 @@ class AlternativeRow(PickRow):
         super().paintEvent(event)
 
 
-class LayerBars(QWidget):
-    """A bar for each layer: the share of its neurons that were active. Ember on the GPU, slate on the CPU."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._shares: list[float] = []
-        self._token = "cold_fill"
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setMouseTracking(True)
-
-    def show_layers(self, shares: Sequence[float], token: str) -> None:
-        self._shares, self._token = list(shares), token
-        self.setFixedHeight(theme.px(56))
-        if shares:
-            low, high = share_text(min(shares)), share_text(max(shares))
-            self.setAccessibleName(tr("Active neurons by layer, from {low} to {high}", low=low, high=high))
-            self.setToolTip(self.accessibleName())
-        say_changed(self)
-        self.update()
-
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        if self._shares:
-            layer = min(int(event.position().x() / max(self.width(), 1) * len(self._shares)), len(self._shares) - 1)
-            words = tr("Layer {layer}: {share} active", layer=layer, share=share_text(self._shares[layer]))
-            QToolTip.showText(event.globalPosition().toPoint(), words, self)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter, wide, high = antialiased(self), self.width(), self.height()
-        painter.fillRect(QRectF(0, high - 1, wide, 1), theme.colour("line"))
-        each = wide / max(len(self._shares), 1)
-        top = max(self._shares, default=0.0) or 1.0
-        for layer, share in enumerate(self._shares):
-            tall = max((high - 1) * share / top, 1.0)
-            gap = min(2.0, each / 4)
-            block(
-                painter, QRectF(layer * each + gap / 2, high - 1 - tall, each - gap, tall), theme.colour(self._token), 1
-            )
-
-
 class TokenDetails(QFrame):
     """The details of one token. picked: the id of an alternative, to continue from."""
 
@@ -150,7 +103,7 @@ class TokenDetails(QFrame):
         self._grid.setColumnStretch(1, 1)
         self.facts: list[tuple[Label, Label]] = []
         self.note = Label("", "small", wrap=True)
-        self.bars = LayerBars()
+        self.neurons = TokenNeurons()
         self.experts = Label("", "small", wrap=True)
         head = QHBoxLayout()
         head.addWidget(self.token, 1)
@@ -159,7 +112,7 @@ class TokenDetails(QFrame):
         column.addWidget(self.place)
         parts: list[tuple[int, QWidget | QVBoxLayout | QGridLayout]] = [
             (12, self.title), (4, self._others), (4, self.hint), (14, self.cost), (4, self._grid), (4, self.note),
-            (6, self.bars), (4, self.experts),
+            (6, self.neurons), (4, self.experts),
         ]  # fmt: skip
         for gap, part in parts:
             column.addSpacing(theme.px(gap))
@@ -199,7 +152,7 @@ class TokenDetails(QFrame):
         token = record.prompt[place]
         words = visible(record.text(token))
         self._show_head(words, place, len(record.prompt), token)
-        for part in (self.title, self.hint, self.cost, self.note, self.bars, self.experts, *self.rows):
+        for part in (self.title, self.hint, self.cost, self.note, self.neurons, self.experts, *self.rows):
             part.hide()
         self._show_facts([])
         return tr("Token {words}, id {id}", words=words, id=token)
@@ -227,20 +180,19 @@ class TokenDetails(QFrame):
             size, unit = (n_bytes / 1e9, "GB") if n_bytes >= 1e9 else (n_bytes / 1e6, "MB")
             facts.append((tr("Bytes read"), f"{figure(size, '.1f')}{NARROW}{unit}"))
         computed, on_gpu = row.get("computed"), row.get("on_gpu")
-        token = "cold_fill"
         if computed is not None:
             gpu = on_gpu or 0
             shown = {"gpu": figure(gpu), "cpu": figure(computed - gpu)}
             words = tr("{gpu} on the GPU, {cpu} on the CPU", **shown) if gpu else tr("{cpu}, all on the CPU", **shown)
             facts.append((tr("Neurons computed"), words))
-            token = "cold_fill" if not gpu else "hot_fill" if gpu == computed else "control"
         fired = row.get("fired") or []
         shares = [n / record.n_neurons for n in fired] if record.n_neurons else []
         if shares:
             facts.append((tr("Neurons active"), share_text(sum(shares) / len(shares))))
+        self.neurons.show_token(record, place, bool(on_gpu) and on_gpu == computed)
+        if (shared := self.neurons.shared) is not None:
+            facts.append((tr("Active before too"), share_text(shared)))
         self._show_facts(facts)
-        self.bars.show_layers(shares, token)
-        self.bars.setVisible(bool(shares))
         self.note.setText(_note(run, row))
         self.note.setVisible(bool(self.note.words))
         self.experts.setText("\n".join(_experts(row)))

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidg
 from app.tools.call_text import breakable, label
 from app.tools.questions import Field
 from app.translation import tr
-from app.ui.forms.named_field import NamedField
 from app.ui.look import theme
 from app.ui.widgets.controls import Label
+from app.ui.widgets.named_field import NamedField
 from app.ui.widgets.pick_row import PickRow
 from app.ui.widgets.switches import Segments, Toggle
 

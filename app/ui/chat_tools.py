@@ -62,12 +62,12 @@ class ChatTools(QObject):
         self._tool_servers = tool_servers
         tool_servers.changed.connect(self._box.changed)
         self._box.changed.connect(tool_servers.refresh)
-        ServerContent(self._window, tool_servers, self._chat.rounds)
+        ServerContent(self._window, self._page.composer, tool_servers, self._chat.rounds)
         self._window.commands.bind("add_tool_server", self._add_tool_server, lambda: not tool_servers.is_full)
 
     def connect_documents(self, documents: Documents, models: ModelsController | None = None) -> None:
         """Connect the folders of documents. models: of which one can search them by meaning. Call once."""
-        from app.ui.chat.chat_documents import ChatDocuments
+        from app.ui.chat_documents import ChatDocuments
 
         ChatDocuments(self._window, self._chat, self._setup, documents, models)
 

@@ -1,6 +1,6 @@
 """The library process's jobs with servers: their models, their keys, their answers.
 
-The table in engine/library/service/library_jobs.py names them.
+The table in library_jobs.py names them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Files and long pastes that are attached to a message."""

@@ -1,1 +1,0 @@
-"""Named fields, and forms made of them."""
