@@ -30,7 +30,7 @@ class Pace:
     """Which way is faster for so many answers: a batch, or one after another. Measured while they run.
 
     A batch reads the weights once. But on a CPU its steps run in Python layer by layer, which costs small models more
-    time than the weights (docs/benchmarks.md), and a GPU converts all weights to halves. The first step of each way is
+    time than the weights (docs/benchmarks.md), and a GPU converts some weights to halves. The first step of each way is
     not counted: it may compile kernels.
     """
 
@@ -91,7 +91,7 @@ class JointSteps:
     @property
     def most(self) -> int:
         """Answers to begin at once: 1 if the model was loaded for one, its sequences share no work, or a GPU is faster
-        with one after another: there, a batch takes the same time for any number of answers.
+        with one after another: there, a batch computes all rows, also those of no answer.
         """
         return self._size if self._model.gpu is None or self._pace.is_ever_faster(self._size) else 1
 

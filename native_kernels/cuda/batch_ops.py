@@ -11,17 +11,14 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.expert_batch import GpuExpertBatchOps
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuScoring, GpuSequences
+from native_kernels.cuda.group_products import FewProducts
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.operands import Operand, Product
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
-from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile, Weights
 from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
 
 _THREADS = 128
-_FEW = (8, 16, 32)  # numbers of positions with a product in few_rows.cu
-_FEW_SIDE = 16  # rows of a matrix per block there
-_AT_ONCE = 3  # products per launch
 MOST_STAGED_SLOTS = 16384  # limit of the list in stage_rows.cu
 _MOST_PLANES = 12
 # Best on an H200: 51 GB/s over its bus. With 8 blocks it is at most 29 GB/s, and more than 16 gain nothing.
@@ -31,19 +28,7 @@ _FEW_ROW_THREADS = 1024  # per row, if there are few rows: the GPU is otherwise 
 _KERNELS = {
     "batch": ("needed_words", "keep_needed", "count_used"),
     "stage_rows": ("stage_rows",),
-    "few_rows": tuple(f"multiply_few_{most}" for most in _FEW),
 }
-
-
-class _Product(Structure):
-    _fields_ = [("w", c_uint64), ("out", c_uint64), ("bias", c_uint64), ("n_out", c_uint64)]
-
-
-class _Products(Structure):
-    _fields_ = [
-        ("of", _Product * _AT_ONCE), ("x", c_uint64), ("x_step", c_uint64), ("w_step", c_uint64),
-        ("out_step", c_uint64), ("factors", c_uint64), ("n_tokens", c_int), ("depth", c_int), ("adds", c_int),
-    ]  # fmt: skip
 
 
 class _Plane(Structure):
@@ -68,6 +53,7 @@ class GpuBatchOps(GpuPrefillOps):
     def __init__(self, gpu: CudaGpu) -> None:
         self._gpu = gpu
         self.experts = GpuExpertBatchOps(gpu.device, gpu.stream)
+        self._few = FewProducts(gpu.device, gpu.stream)
         self._copies = Stream(gpu.device)
         self._so_far, self._staged = Event(gpu.device), (Event(gpu.device), Event(gpu.device))
         self._staging_blocks = max(1, min(_STAGING_BLOCKS, gpu.n_multiprocessors // _STAGING_SHARE))
@@ -85,50 +71,41 @@ class GpuBatchOps(GpuPrefillOps):
     def close(self) -> None:
         super().close()
         self.experts.close()
+        self._few.close()
         for event in (self._so_far, *self._staged):
             event.close()
         self._copies.close()
 
-    def _launch_product(self, product: Product) -> None:
-        width = next((one for one in _FEW if product.n_tokens <= one), None)
-        if product.kind != "rows" or width is None:
-            super()._launch_product(product)
-            return
-        matrices = [(product.w, product.result), *([product.other] if product.other else [])]
-        products = [_Product(w.address, out.address, out.bias, product.n_out) for w, out in matrices]
-        steps = product.w.step, product.result.step
-        self._launch_few(width, products, product.x, product.factors, steps, product.adds)
+    def multiply(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        rows: range | None = None,
+    ) -> None:  # fmt: skip
+        """Compute as GpuPrefillOps.multiply, without converting weights: the tile is not used."""
+        self._few.multiply([_rows_of(w, rows)], x, n_tokens, [out], [bias], adds)
 
-    def _launch_few(
-        self, width: int, products: Sequence[_Product], x: Operand, factors: int, steps: tuple[int, int], adds: bool
-    ) -> None:
-        """Launch up to _AT_ONCE products of x. steps: of the weights' rows and of the results'."""
-        job = _Products((_Product * _AT_ONCE)(*products), x.address, x.step, *steps, factors, x.n_rows, x.n_cols, adds)
-        most = max(product.n_out for product in products)
-        self._functions[f"multiply_few_{width}"].launch(
-            self.stream, (1, -(-most // _FEW_SIDE), len(products)), (256,), job
-        )  # fmt: skip
+    def multiply_two(
+        self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
+        biases: tuple[int, int] = (0, 0), rows: range | None = None,
+    ) -> None:  # fmt: skip
+        """Compute two `multiply`, in one launch if the matrices have one codec and the results one row stride."""
+        self._few.multiply([_rows_of(w, rows) for w in pair], x, n_tokens, outs, biases)
 
     def multiply_three(
         self, matrices: tuple[GpuMatrix, GpuMatrix, GpuMatrix], x: RoundedRows, n_tokens: int,
         outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:  # fmt: skip
-        """Compute three `multiply` of matrices with the same number of columns.
+        """Compute three `multiply` of matrices with the same number of columns, as multiply_two."""
+        self._few.multiply(matrices, x, n_tokens, outs, biases)
 
-        This is one launch if all weights are halves, the results have one row stride, and there are few rows.
-        """
-        width = next((one for one in _FEW if n_tokens <= one), None)
-        if width is None or any(w.codec != "f16" for w in matrices) or len({out.step for out in outs}) > 1:
-            self.multiply(matrices[0], x, n_tokens, outs[0], tile, biases[0])
-            self.multiply_two(matrices[1:], x, n_tokens, outs[1:], tile, biases[1:])
-            return
-        products = [
-            _Product(w.planes[0], out.address, bias, w.n_rows)
-            for w, out, bias in zip(matrices, outs, biases, strict=True)
-        ]
-        (row_bytes,), depth = plane_row_bytes("f16", matrices[0].n_cols), matrices[0].n_cols
-        steps = row_bytes // 2, outs[0].step
-        self._launch_few(width, products, x.operand(n_tokens, depth), x.factors, steps, False)
+    def multiply_columns(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        columns: range | None = None,
+    ) -> None:  # fmt: skip
+        """Compute as GpuPrefillOps.multiply_columns; all columns are read as they are stored."""
+        if columns is None:
+            self.multiply(w, x, n_tokens, out, tile, bias, adds)
+        else:
+            super().multiply_columns(w, x, n_tokens, out, tile, bias, adds, columns)
 
     def attend_each(
         self, q: Rows, sequences: GpuSequences, n_heads: int, kv: GpuKv, out: Rows, scoring: GpuScoring
@@ -201,3 +178,8 @@ class GpuBatchOps(GpuPrefillOps):
     def await_staging(self, half: int) -> None:
         """Order later work after the last staging in that half."""
         self._staged[half].hold(self.stream)
+
+
+def _rows_of(w: Weights, rows: range | None) -> GpuMatrix:
+    assert isinstance(w, GpuMatrix), "batches stream no weights"
+    return w if rows is None else w.part(rows)

@@ -8,12 +8,12 @@ fake.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.layouts import n_gpu_bytes
+from native_kernels.cuda.layouts import n_gpu_bytes, plane_row_bytes
 from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Temperature, Weighing
 
 Norm = Literal["rms", "layer"]
@@ -35,6 +35,12 @@ class GpuMatrix:
     @property
     def n_bytes(self) -> int:
         return n_gpu_bytes(self.codec, self.n_rows, self.n_cols)
+
+    def part(self, rows: range) -> GpuMatrix:
+        """Return consecutive rows."""
+        widths = plane_row_bytes(self.codec, self.n_cols)
+        planes = tuple(at + rows.start * width for at, width in zip(self.planes, widths, strict=True))
+        return replace(self, n_rows=len(rows), planes=planes)
 
     @property
     def reads_bytes(self) -> bool:

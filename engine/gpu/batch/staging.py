@@ -84,15 +84,11 @@ def _matrices(block: GpuBlock) -> list[GpuMatrix]:
 def _part_of(block: GpuBlock, first: int, n_slots: int) -> GpuBlock:
     """Return n_slots slots of the block, from `first` on."""
 
-    def rows(matrix: GpuMatrix) -> GpuMatrix:
-        widths = plane_row_bytes(matrix.codec, matrix.n_cols)
-        planes = tuple(at + first * width for at, width in zip(matrix.planes, widths, strict=True))
-        return replace(matrix, n_rows=n_slots, planes=planes)
-
+    rows = range(first, first + n_slots)
     return GpuBlock(
-        gate=None if block.gate is None else rows(block.gate),
-        up=rows(block.up),
-        down_t=rows(block.down_t),
+        gate=None if block.gate is None else block.gate.part(rows),
+        up=block.up.part(rows),
+        down_t=block.down_t.part(rows),
         gate_bias=block.gate_bias and block.gate_bias + 4 * first,
         up_bias=block.up_bias and block.up_bias + 4 * first,
         neuron_in=block.neuron_in + 4 * first,

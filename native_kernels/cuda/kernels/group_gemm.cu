@@ -11,7 +11,7 @@
 // sum does not depend on the grid, and is that of gemm.cu. grid: x as many positions as a group can have by 64, y N by
 // 128, z groups, twice with a second matrix. Shared memory, dynamic: X_STAGES * X_BYTES + 2 * W_BYTES.
 #include "async_copies.cuh"
-#include "weights.cuh"
+#include "weight_halves.cuh"
 
 #ifndef CODEC
 #define CODEC Q4_0
@@ -21,7 +21,6 @@
 
 #define TOKENS 64
 #define OUTPUTS 128
-#define LARGEST_HALF 65504.f
 #define UNITS_OF_ROW (DEPTH / CODEC::COLUMNS)       // in a piece
 #define UNITS (OUTPUTS * UNITS_OF_ROW / 256)        // of a thread
 #define X_BYTES (TOKENS * DEPTH * 2)
@@ -44,44 +43,6 @@ struct Job {
 };
 
 DEVICE u32 place(int row, int chunk) { return DEPTH == 64 ? narrow_place(row, chunk) : wide_place(row, chunk); }
-
-// The numbers of a unit as halves, two a word.
-template <class C>
-struct Halves {
-    DEVICE void of(const typename C::Unit& unit, u32 (&out)[C::COLUMNS / 2]) {
-        float values[C::COLUMNS];
-        C::values(unit, values);
-#pragma unroll
-        for (int i = 0; i < C::COLUMNS / 2; i++) out[i] = two_halves(clamped(values[2 * i]), clamped(values[2 * i + 1]));
-    }
-    DEVICE float clamped(float v) { return fminf(fmaxf(v, -LARGEST_HALF), LARGEST_HALF); }
-};
-
-#if __CUDA_ARCH__ >= 800
-// Two numbers of four bits, bytes 0 and 1 or 2 and 3 of a word: a product of halves is rounded once, as that of floats is.
-DEVICE u32 two_of_four(u32 word, bool upper, u32 scales) {
-    const u32 placed = __byte_perm(word, 0x64646464u, upper ? 0x4342 : 0x4140);  // below the exponent of 1024
-    u32 out;
-    asm("{.reg .b32 v; sub.rn.f16x2 v,%1,%2; mul.rn.f16x2 v,v,%3; min.f16x2 v,v,%4; max.f16x2 %0,v,%5;}"
-        : "=r"(out) : "r"(placed), "r"(0x64086408u), "r"(scales), "r"(0x7bff7bffu), "r"(0xfbfffbffu));
-    return out;
-}
-
-template <>
-struct Halves<Q4_0> {
-    DEVICE void of(const Q4_0::Unit& unit, u32 (&out)[16]) {
-        const uint4 low = lower_halves(unit.bytes), high = upper_halves(unit.bytes);
-        const u32 scales = unit.scale * 0x10001u;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            out[2 * i] = two_of_four(word_of(low, i), false, scales);
-            out[2 * i + 1] = two_of_four(word_of(low, i), true, scales);
-            out[8 + 2 * i] = two_of_four(word_of(high, i), false, scales);
-            out[8 + 2 * i + 1] = two_of_four(word_of(high, i), true, scales);
-        }
-    }
-};
-#endif
 
 KERNEL __launch_bounds__(256, 2) multiply_groups(const Job job) {
     extern __shared__ __align__(128) u8 room[];  // X_STAGES pieces of x, then two of the weights

@@ -8,7 +8,7 @@ import time
 import pytest
 from support.repetitions import slow
 
-from native_kernels.cuda.group_products import defines_of
+from native_kernels.cuda.group_products import defines_of, defines_of_few
 from native_kernels.cuda.layouts import COPIES, GPU_CODECS
 from native_kernels.cuda.products import defines_of_several
 from native_kernels.cuda.runtime.modules import source_of
@@ -43,6 +43,15 @@ def test_products_of_groups_compile_for_every_codec(codec: str, architecture: in
 def test_products_of_several_vectors_compile_for_every_codec(codec: str, architecture: int) -> None:
     """With eight vectors, some codecs keep up to 20 bytes of a thread in memory; it costs less than fewer warps."""
     check_compiled("products_several", architecture, defines_of_several(codec), most_spilled=20)
+
+
+@pytest.mark.parametrize(
+    ("codec", "architecture"),
+    [(one, architecture) if (one, architecture) in DAILY_PRODUCTS else slow(one, architecture)
+     for one in MULTIPLIED for architecture in (75, 80, 90, 120)],
+)  # fmt: skip
+def test_products_of_few_rows_compile_for_every_codec(codec: str, architecture: int) -> None:
+    check_compiled("few_rows", architecture, defines_of_few(codec), most_spilled=4)  # q4_1 for 120: one register
 
 
 def check_compiled(name: str, architecture: int, defines: dict[str, int | str], most_spilled: int = 0) -> None:
