@@ -430,7 +430,9 @@ def write_greedy_tokens() -> None:
             tokens, steps = greedy(model, PROMPT, STEPS)
             if np.abs(all_logits(model, tokens)[len(PROMPT) - 1 : -1] - steps).max() < 5e-5:
                 found[name] = tokens[len(PROMPT) :].tolist()
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(tokens)}" for name, tokens in found.items())
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(tokens, separators=(',', ':'))}" for name, tokens in found.items()
+    )
     GREEDY.write_text(f"{{\n{lines}\n}}\n")
 
 
