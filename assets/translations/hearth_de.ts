@@ -5571,6 +5571,10 @@ Andere Programme: {others}</translation>
 <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
 </message>
 <message>
+<source>The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of weights.</source>
+<translation>Der KV-Cache auf der GPU fasst {tokens} Token, bis ein Chat länger ist. Dann wächst er anstelle von Gewichten.</translation>
+</message>
+<message>
 <source>The rest is in RAM: {memory}, which the CPU computes.</source>
 <translation>Der Rest liegt im RAM: {memory}; ihn berechnet die CPU.</translation>
 </message>

@@ -5532,6 +5532,10 @@ Other programs: {others}</source>
 <translation>以此重新加载模型；聊天保留</translation>
 </message>
 <message>
+<source>The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of weights.</source>
+<translation>GPU 上的 KV 缓存可容纳 {tokens} 个词元；对话更长时，它会增大并取代部分权重。</translation>
+</message>
+<message>
 <source>The rest is in RAM: {memory}, which the CPU computes.</source>
 <translation>其余 {memory} 在内存中，由 CPU 计算。</translation>
 </message>
