@@ -31,7 +31,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
-_TOKENS_TO_COME = 256  # of an answer, for which placing the model again shall pay
+_USUAL_ANSWER = 256  # tokens, for which placing the model again shall pay
 
 
 class GpuResidency(PlacedModel):
@@ -73,18 +73,20 @@ class GpuResidency(PlacedModel):
         n_positions = min(n_tokens, self._base.context) * self._base.engine.sequences
         return self._part is None or n_positions <= self.placement.cached_positions
 
-    def should_place_for(self, n_tokens: int) -> bool:
-        """Return whether to place the model again for a conversation of this length.
+    def should_place_for(self, n_prompt: int, n_answer: int) -> bool:
+        """Return whether to place the model again for a conversation with an answer of so many tokens at most.
 
         It does not fit into the KV cache, or an earlier one left so much KV cache that placing again pays.
         """
+        n_tokens = n_prompt + n_answer
         if not self.holds(n_tokens):
             return True
         if self._part is None or self._setting is None:
             return False
         if kv_sizes(self._base.context, n_tokens)[0] >= self._least_positions:
             return False
-        return _TOKENS_TO_COME * saved_by_kv(self._setting, self.placement, n_tokens) > self._placing_s
+        saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self._setting, self.placement, n_tokens)
+        return saved_s > self._placing_s
 
     def place_for(self, n_tokens: int, cancelled: Callable[[], bool] = never) -> None:
         """Place the model again with KV cache for a conversation of this length. All caches become invalid.
@@ -94,6 +96,7 @@ class GpuResidency(PlacedModel):
         before, began = self._least_positions, time.monotonic()
         have, context = self.placement.cached_positions, self._base.context
         self._least_positions = 0 if n_tokens <= kv_sizes(context)[0] else min(n_tokens, context)
+        self._release_other()  # it may use what the earlier placement left of the budget
         try:
             self._load_again(self._mode, lambda: self._part is not None and cancelled())
         except Cancelled:

@@ -14,14 +14,13 @@ _WORTH = 0.03
 
 
 def kv_sizes(context: int, least: int = 0) -> list[int]:
-    """Return the numbers of positions to choose from, ascending: the context, 3/4, 1/2, 3/8, 1/4 of it and so on.
-
-    All hold `least` positions, as far as the context does.
+    """Return the numbers of positions to choose from, ascending: 8, 7, 6, 5, 4, 3.5, 3, 2.5, 2 eighths and so on of
+    the context. All hold `least` positions, as far as the context does.
     """
     least = min(context, max(least, FEWEST_POSITIONS))
     found, size = [], context
     while size >= least:
-        found += [size, size * 3 // 4 // 64 * 64]
+        found += [size, *(size * eighths // 512 * 64 for eighths in (7, 6, 5))]
         size //= 2
     return sorted(one for one in set(found) if one >= least)
 

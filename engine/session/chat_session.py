@@ -309,6 +309,7 @@ class ChatSession:
             log.info("The conversation is computed again: %s", error)
         if self.adaptation is not None:
             self.adaptation.learn(self._transformer.executor.counters)
+            self.adaptation.keep(self.model.hot_blocks)  # for the new placement
         gpu.place_for(n_tokens, job.cancelled)
         self._transformer, self._cache = self._transformer_for(self.mode), self._new_cache()
         self._generation = self.model.generation
@@ -366,7 +367,7 @@ class ChatSession:
         self._cache.truncate(have)
         if have == 0 or self._computed_in != mode:
             self._computed_in = mode if have == 0 else None
-        if self.model.gpu is not None and self.model.gpu.should_place_for(len(prompt) + n_answer):
+        if self.model.gpu is not None and self.model.gpu.should_place_for(len(prompt), n_answer):
             with contextlib.suppress(Cancelled):
                 self._place_for(len(prompt) + n_answer, job)
             if len(prompt) >= self._cache.capacity:

@@ -97,6 +97,8 @@ def test_a_chat_that_grows_takes_its_cache_along(both: tuple[LoadedModel, ...]) 
     assert gpu_of(small).is_whole
     first, second, generations = ChatSession(whole), ChatSession(small), {small.generation}
     assert second.context_total == CONTEXT
+    released: list[int] = []
+    gpu_of(small).release_first(lambda: bool(released.append(small.generation)))
     for n in (20, 72, 76, 140):
         wanted, found = ask(first, tokens(n)), ask(second, tokens(n))
         assert ids(found) == ids(wanted)
@@ -106,7 +108,7 @@ def test_a_chat_that_grows_takes_its_cache_along(both: tuple[LoadedModel, ...]) 
         assert placement.vram_bytes <= placement.origins.vram_budget_bytes
         generations.add(small.generation)
     assert 2 <= len(generations) <= 3
-    assert len(small.gpu_notes) == len(generations) - 1
+    assert len(small.gpu_notes) == len(released) == len(generations) - 1
 
 
 def test_an_answer_outgrows_the_cache_halfway(both: tuple[LoadedModel, ...]) -> None:
@@ -194,8 +196,8 @@ def test_measurements_reserve_what_they_need(both: tuple[LoadedModel, ...]) -> N
 
 
 def test_as_many_positions_as_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kv_sizes(40000) == [5000, 7488, 10000, 14976, 20000, 29952, 40000]
-    assert kv_sizes(40000, 12000) == [14976, 20000, 29952, 40000]
+    assert kv_sizes(16384) == [4096, 5120, 6144, 7168, 8192, 10240, 12288, 14336, 16384]
+    assert kv_sizes(40000, 21000) == [24960, 29952, 34944, 40000]
     assert kv_sizes(1000) == kv_sizes(1000, 2000) == [1000]
     for limit in kv_sizes(40000):
         assert choose_kv_positions(40000, 0, lambda n, limit=limit: 1.02 if n <= limit else 1.1) == limit
