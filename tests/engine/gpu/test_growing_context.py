@@ -48,12 +48,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu
         gpu.close()
 
 
-@pytest.fixture(params=["attention", "windows", "states"])
+@pytest.fixture(params=["attention", "windows", "states", "experts"])
 def both(request: pytest.FixtureRequest, machine: FakeGpuMachine, tmp_path: Path) -> Iterator[tuple[LoadedModel, ...]]:
     """A model wholly on the GPU with the KV cache of the whole context, and one with space for that of a quarter."""
     folder = tmp_path / "m"
-    if request.param == "states":
-        make_recurrent_model(folder)
+    if request.param in ("states", "experts"):
+        make_recurrent_model(folder, experts=request.param == "experts")
     else:
         config = WINDOWS if request.param == "windows" else None
         make_tiny_model(folder, activation="silu", n_layers=4, max_context=CONTEXT, config=config)
@@ -122,6 +122,7 @@ def test_an_answer_outgrows_the_cache_halfway(both: tuple[LoadedModel, ...]) -> 
     assert n_cached(small) > before
 
 
+@ATTENTION
 def test_where_ram_is_short_for_the_copy_the_conversation_is_computed_again(
     both: tuple[LoadedModel, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
