@@ -98,7 +98,12 @@ def test_a_chat_that_grows_takes_its_cache_along(both: tuple[LoadedModel, ...]) 
     first, second, generations = ChatSession(whole), ChatSession(small), {small.generation}
     assert second.context_total == CONTEXT
     released: list[int] = []
-    gpu_of(small).release_first(lambda: bool(released.append(small.generation)))
+
+    def release() -> bool:
+        released.append(small.generation)
+        return True
+
+    gpu_of(small).release_first(release)
     for n in (20, 72, 76, 140):
         wanted, found = ask(first, tokens(n)), ask(second, tokens(n))
         assert ids(found) == ids(wanted)
@@ -201,4 +206,5 @@ def test_as_many_positions_as_cost_little(monkeypatch: pytest.MonkeyPatch) -> No
     assert kv_sizes(40000, 21000) == [24960, 29952, 34944, 40000]
     assert kv_sizes(1000) == kv_sizes(1000, 2000) == [1000]
     for limit in kv_sizes(40000):
-        assert choose_kv_positions(40000, 0, lambda n, limit=limit: 1.02 if n <= limit else 1.1) == limit
+        times = {n: 1.02 if n <= limit else 1.1 for n in kv_sizes(40000)}
+        assert choose_kv_positions(40000, 0, times.__getitem__) == limit
