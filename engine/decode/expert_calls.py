@@ -240,7 +240,7 @@ class ExpertCalls:
 
     def _segments(self, weights: ModelWeights) -> int:
         """How many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""
-        down = next(layer.routed[0].down_t for layer in reversed(weights.layers) if layer.routed)
+        down = next((layer.routed[0].down_t for layer in reversed(weights.layers) if layer.routed), None)
         return 1 if down is None else experts.segments_of(down, self._config.n_experts_used)
 
     def of_last_token(self) -> list[I32 | None]:

@@ -39,8 +39,8 @@ _LAYERS = ("delta_layers", "ffn_only_layers", "mixer_only_layers")
 
 
 def of_layers(shape: ModelShape, n_layers: int) -> ModelShape:
-    """Return the shape of the first layers of a model, up to the first with attention at least."""
-    others = {*shape.delta_layers, *shape.ffn_only_layers}
+    """Return the shape of the first layers of a model, up to the first with attention, and with experts, at least."""
+    others = {*shape.delta_layers, *shape.ffn_only_layers, *range(shape.n_dense_layers)}
     n_layers = max(n_layers, 1 + next(n for n in range(shape.n_layers) if n not in others))
     if n_layers >= shape.n_layers:
         return shape

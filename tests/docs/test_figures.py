@@ -89,10 +89,20 @@ def of_readers() -> str:
     )
 
 
+def of_projects() -> list[str]:
+    """Parts of the sentence about new chats that begin as another one does."""
+    first = newest("warm-chats-project-8b-q4_0-h200")["first_token_s"]
+    return [
+        f"had its first token after {first['a new chat, in place']:.2f} s while they were",
+        f"and after {first['a new chat, after another chat']:.2f} s when another chat was answered meanwhile; "
+        f"computing them took {first['cold']:.2f} s.",
+    ]
+
+
 def of_consumer_pcs() -> list[str]:
     """The table of models within small budgets, row by row."""
     rows = []
-    for row in newest("consumer-pcs-h100")["rows"]:
+    for row in [*newest("consumer-pcs-h100")["rows"], *newest("consumer-pcs-h200")["rows"]]:
         on_gpu, on_cpu = row["gpu_bytes_per_token"], row["cpu_bytes_per_token"]
         rows.append(
             f"| {row['model']} | {row['budget_gib']} GiB | {row['cores']} | {row['ram_gb_per_s']:.0f} GB/s | "
@@ -238,6 +248,7 @@ def said() -> list[tuple[str, str]]:
         (page, f"with 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
         (page, of_readers()),
+        *((page, part) for part in of_projects()),
         *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs(), *of_families(), *of_drafts())),
         *((page, row) for row in of_cpu_experts()),
         *((page, row) for row in of_shapes()),

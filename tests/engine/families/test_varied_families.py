@@ -13,6 +13,7 @@ from family_models import CONTEXT, Reference
 
 from engine.bundle.bundle_manifest import BundleCodec
 from engine.conversion.convert import convert
+from engine.decode.decode_program import DecodeProgram
 from engine.errors import EngineError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
@@ -26,6 +27,7 @@ from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.model_bytes import ModelBytes
 from engine.session.generate import decode_one_token
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 2e-4
@@ -170,3 +172,25 @@ def test_neurons_that_are_cut_off_are_skipped(
     assert counted[0].tolist() == [1.0] * 5
     assert (counted[1][[0, 2]] < 0.6).all()
     assert (counted[1][[1, 3, 4]] > 0.99).all()
+
+
+def test_a_model_with_experts_in_no_layer(references: Callable[[str], Reference], tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    reference = references("glm4-moe-air")
+    config = json.loads((reference.folder / "config.json").read_text())
+    n_layers = config["num_hidden_layers"] = config["first_k_dense_replace"]
+    tensors = load_file(reference.folder / "model.safetensors")
+    first = {n: t for n, t in tensors.items() if ".layers." not in n or int(n.split(".")[2]) < n_layers}
+    save_file(first, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    opened = open_model(tmp_path)
+    weights = load_weights(opened)
+    eager = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    tokens = reference.tokens[:2]
+    expected = eager.logits(eager.forward(tokens, KVCache(opened.config, CONTEXT)))
+    executor = DenseExecutor(opened.config, weights, OPS)
+    program = DecodeProgram(opened.config, weights, "dense", executor.counters, Pool(1))
+    model, cache = Transformer(opened.config, weights, executor, OPS, program), KVCache(opened.config, CONTEXT)
+    found = np.stack([decode_one_token(model, token, cache) for token in tokens.tolist()])
+    assert np.abs(found - expected).max() < CLOSE
