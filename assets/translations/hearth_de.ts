@@ -1378,6 +1378,7 @@ Andere Programme: {others}</translation></message>
 <message><source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source><translation>Keine GPU: {memory} im RAM, {disk} an Experten auf dem Datenträger</translation></message>
 <message><source>No model on this PC has the same vocabulary and is small enough.</source><translation>Kein Modell auf diesem PC hat dasselbe Vokabular und ist klein genug.</translation></message>
 <message><source>Reloads the model with this limit. The chat stays.</source><translation>Lädt das Modell damit neu; der Chat bleibt</translation></message>
+<message><source>The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of weights.</source><translation>Der KV-Cache auf der GPU fasst {tokens} Token, bis ein Chat länger ist. Dann wächst er anstelle von Gewichten.</translation></message>
 <message><source>The rest is in RAM: {memory}, which the CPU computes.</source><translation>Der Rest liegt im RAM: {memory}; ihn berechnet die CPU.</translation></message>
 <message><source>There is room for a context of {tokens} tokens.</source><translation>Platz für einen Kontext von {tokens} Token.</translation></message>
 <message><source>Why?</source><translation>Warum?</translation></message>

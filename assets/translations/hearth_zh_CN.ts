@@ -1378,6 +1378,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source><translation>未使用 GPU：内存 {memory}，磁盘上的专家 {disk}</translation></message>
 <message><source>No model on this PC has the same vocabulary and is small enough.</source><translation>此电脑上没有词表相同且足够小的模型。</translation></message>
 <message><source>Reloads the model with this limit. The chat stays.</source><translation>以此重新加载模型；聊天保留</translation></message>
+<message><source>The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of weights.</source><translation>GPU 上的 KV 缓存可容纳 {tokens} 个词元；对话更长时，它会增大并取代部分权重。</translation></message>
 <message><source>The rest is in RAM: {memory}, which the CPU computes.</source><translation>其余 {memory} 在内存中，由 CPU 计算。</translation></message>
 <message><source>There is room for a context of {tokens} tokens.</source><translation>可容纳 {tokens} 个词元的上下文。</translation></message>
 <message><source>Why?</source><translation>为什么？</translation></message>

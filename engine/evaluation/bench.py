@@ -94,6 +94,7 @@ def run(
             "Lower --prompt-tokens or --gen-tokens.",
         )
     hardware = measured(model)
+    model.reserve(prompt_tokens + gen_tokens)
     transformer = model.transformer(mode)
     stages = _stages_of(transformer)
     rng = np.random.default_rng(0)

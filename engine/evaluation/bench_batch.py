@@ -57,6 +57,7 @@ def run_batch(
             "Lower --prompt-tokens or --gen-tokens.",
         )
     hardware = measured(model)
+    model.reserve(batch * room)
     together, transformer = open_batch(model, batch, mode), model.transformer(mode)
     rng = np.random.default_rng(0)
     caches = [model.new_cache(room) for _ in range(batch)]

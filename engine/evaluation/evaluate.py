@@ -117,6 +117,7 @@ def perplexity(
         )
     from engine.executor.sparse import SparseExecutor
 
+    model.reserve(context)
     tested = model.transformer(mode)
     if isinstance(tested.executor, SparseExecutor):
         tested.executor.predicts_prompts = True  # decode does
@@ -213,6 +214,7 @@ def last_logits(
         raise InvalidRequestError(f"Token {bad[0]} lies outside the vocabulary of {vocabulary}.")
     if len(tokens) > model.context:
         raise InvalidRequestError(f"{len(tokens)} tokens do not fit into the context of {model.context}.")
+    model.reserve(len(tokens))
     transformer = model.transformer(mode)
     cache = model.new_cache(len(tokens))
     if arithmetic == "decode":
@@ -273,7 +275,6 @@ def multiple_choice(
 def _likeliest(
     model: LoadedModel, mode: str | None, question: str, choices: Sequence[str], arithmetic: Arithmetic
 ) -> int:
-    transformer = model.transformer(mode)
     tokenizer = model.tokenizer
     bos = [] if model.text_bos_id is None else [model.text_bos_id]
     head = bos + tokenizer.encode(question)
@@ -285,7 +286,8 @@ def _likeliest(
         ids = head + tail
         if len(ids) > model.context:
             raise InvalidRequestError(f"A question of {len(ids)} tokens exceeds the context of {model.context}.")
-        cache = model.new_cache(len(ids))
+        model.reserve(len(ids))
+        transformer, cache = model.transformer(mode), model.new_cache(len(ids))
         if arithmetic == "decode":  # like an answer: after a prefilled question
             first = prefill(transformer, head, cache).copy()
             rows = [first, *(decode_one_token(transformer, token, cache).copy() for token in tail[:-1])]

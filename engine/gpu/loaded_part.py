@@ -41,9 +41,7 @@ class LoadedPart:
         self.blocks: HotBlocks | None = None
         self._made: dict[Mode, tuple[GpuTransformer, GpuDecodeProgram]] = {}
         self._batch: tuple[tuple[Mode, int], GpuBatch] | None = None
-        self._region = KvRegion(
-            opened.gpu, loaded.model.layers, base.opened.config, base.kv_codec, base.context * base.engine.sequences
-        )
+        self._region = KvRegion(opened.gpu, loaded.model.layers, base.opened.config, base.kv_codec, loaded.context)
         side = loaded.hot_side
         if side is not None:
             try:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from engine.machine.read_rates import ReadRates
     from engine.model.prefetch import Prefetch
     from engine.placement.concurrent_reads import ReadTimes
+    from engine.placement.setting import Setting
     from engine.sparsity.placement import Placement
     from engine.sparsity.predictor import Predictor
 
@@ -80,6 +81,8 @@ class PlacedModel:
         self._mode: Mode = base.engine.mode
         self._budget_bytes = 0  # of the current placement
         self._first_budget_bytes = 0  # of the first placement
+        self._least_positions = 0  # of a conversation that the KV cache must hold, if that has grown
+        self._setting: Setting | None = None  # of the current placement
         self._read_rates: dict[Mode, ReadRates] | None = None  # measured with this model; None: remembered ones
         self.reading: Prefetch | None = None
         self.generation = 0
@@ -147,6 +150,7 @@ class PlacedModel:
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
+            self._setting = solved.setting
             return solved, times
         raise GpuFullError(f"the memory of {self._opened.info.name} ran out {_ATTEMPTS} times while it was loaded")
 
@@ -181,7 +185,9 @@ class PlacedModel:
             return found
 
         steps.begin("placing")
-        known = KnownInputs(base.weights, self._opened.info, predictor, base.ram, base.drafts is not None)
+        known = KnownInputs(
+            base.weights, self._opened.info, predictor, base.ram, base.drafts is not None, self._least_positions
+        )  # fmt: skip
         return solve_model(
             base.opened, engine, job=Job(cancelled), known=known, vram_bytes=self._policy.limit, limit_s=_PLACING_S,
             read_rates=self._read_rates,
@@ -200,7 +206,7 @@ class PlacedModel:
         predictor = base.modes.predictor if placement.mode == "sparse" else None
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
         n = base.engine.sequences
-        contents = GpuContents(placement, base.context * n, base.kv_codec, learned, n)
+        contents = GpuContents(placement, placement.cached_positions, base.kv_codec, learned, n)
         loaded = load_onto_gpu(
             self._gpu, base.backend.kernels.pool, config, base.weights, predictor, contents, job, steps
         )

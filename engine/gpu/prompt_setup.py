@@ -40,8 +40,9 @@ def open_prompts(
     assert base.backend.kernels is not None, "a GPU is not used without the kernels"
     budget_bytes = placement.origins.vram_budget_bytes
     sizes, n = ModelBytes.of(base.opened, base.weights), base.engine.sequences
-    room = memory_plan.prefill_bytes(sizes, n * base.context, budget_bytes, n)  # as gpu_scratch_bytes has planned
-    if config.n_experts and not prompts.fit(config, base.weights, base.context, room):
+    room = memory_plan.prefill_bytes(sizes, loaded.context, budget_bytes, n)  # as gpu_scratch_bytes has planned
+    context = loaded.context // n  # of a sequence
+    if config.n_experts and not prompts.fit(config, base.weights, context, room):
         log.info("Prompts have no memory for experts and run token by token")
         return None
     graph = graph_of(config)
@@ -51,7 +52,7 @@ def open_prompts(
     pinned = PinnedWeights(gpu.device)
     found = Prompts(
         gpu, config, base.weights, loaded.model, executor, base.backend.operators, base.backend.kernels.pool,
-        base.context, base.kv_codec, room, streaming_speed(opened, base, placement), pinned,
+        context, base.kv_codec, room, streaming_speed(opened, base, placement), pinned,
         memory_plan.library_bytes(config, opened.info, budget_bytes), opened.info, loaded.expert_slots,
     )  # fmt: skip
     return found, pinned

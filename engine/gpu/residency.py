@@ -6,6 +6,7 @@ engine/gpu/placed_model.py places and loads the model; engine/gpu/vram_policy.py
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from engine.config import Mode
@@ -21,18 +22,23 @@ from engine.loading.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement import memory_plan
+from engine.placement.kv_positions import kv_sizes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
+from engine.placement.rebalancing import saved_by_kv
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
+
+_USUAL_ANSWER = 256  # tokens, for which placing the model again shall pay
 
 
 class GpuResidency(PlacedModel):
     """A PlacedModel that shares GPU memory and RAM with other programs."""
 
     _release_other: Callable[[], bool] = staticmethod(lambda: False)
+    _placing_s = 1.0  # that placing for another number of tokens took last
 
     def release_first(self, other: Callable[[], bool] = lambda: False) -> None:
         """Call `other` before the model releases memory; it returns whether something less useful was released."""
@@ -59,6 +65,49 @@ class GpuResidency(PlacedModel):
             self._load_again(mode)
         except CudaError as error:
             self.give_up(str(error))
+
+    # ------------------------------------------------------------ the length of a conversation
+
+    def holds(self, n_tokens: int) -> bool:
+        """Return whether a conversation of this length, or of the whole context, fits into the KV cache."""
+        n_positions = min(n_tokens, self._base.context) * self._base.engine.sequences
+        return self._part is None or n_positions <= self.placement.cached_positions
+
+    def should_place_for(self, n_prompt: int, n_answer: int) -> bool:
+        """Return whether to place the model again for a conversation with an answer of so many tokens at most.
+
+        It does not fit into the KV cache, or an earlier one left so much KV cache that placing again pays.
+        """
+        n_tokens = n_prompt + n_answer
+        if not self.holds(n_tokens):
+            return True
+        if self._part is None or self._setting is None:
+            return False
+        if kv_sizes(self._base.context, n_tokens)[0] >= self._least_positions:
+            return False
+        saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self._setting, self.placement, n_tokens)
+        return saved_s > self._placing_s
+
+    def place_for(self, n_tokens: int, cancelled: Callable[[], bool] = never) -> None:
+        """Place the model again with KV cache for a conversation of this length. All caches become invalid.
+
+        Raises: Cancelled, with nothing changed; no other errors: if it fails, the CPU computes.
+        """
+        before, began = self._least_positions, time.monotonic()
+        have, context = self.placement.cached_positions, self._base.context
+        self._least_positions = 0 if n_tokens <= kv_sizes(context)[0] else min(n_tokens, context)
+        self._release_other()  # it may use what the earlier placement left of the budget
+        try:
+            self._load_again(self._mode, lambda: self._part is not None and cancelled())
+        except Cancelled:
+            self._least_positions = before
+            raise
+        self._placing_s = time.monotonic() - began
+        if self._part is not None:
+            if self.placement.cached_positions > have:
+                self._note("The conversation needs more KV cache on the GPU: less of the model is there now.")
+            else:
+                self._note("A shorter conversation needs less KV cache on the GPU: more of the model is there now.")
 
     # ------------------------------------------------------------ sharing
 

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 MOST_SNAPSHOTS = 4
 MOST_TOKENS_OF_RUN = 8  # that a compiled program appends together, with a state after each
 MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
+_COPIED_POSITIONS = 4096  # at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,23 @@ class StateCopy:
     to: F32
 
 
+@dataclass(frozen=True, eq=False)
+class CacheCopy:
+    """A copy of a cache in RAM, for a cache of the same model on other devices.
+
+    pieces: first position, number of positions, their forms and data. states: by length, the current one among them.
+    """
+
+    tokens: list[int]
+    sequence_length: int
+    pieces: list[tuple[int, int, str, U8]]
+    states: dict[int, F32]
+
+
 class KVCache:
     """Keys and values of one conversation for at most `capacity` tokens, in the kernels' layout.
+
+    context: tokens of the conversation at most. On a GPU, capacity may be less, until the model is placed again.
 
     The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
     counts new positions once every layer has them.
@@ -68,7 +84,7 @@ class KVCache:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
         self.layout, self.local_layout = config.kv_layout(codec), config.kv_layout(codec, local=True)
         self._graph = graph_of(config)
-        self.capacity = context
+        self.context = self.capacity = context
         self.length = 0
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
@@ -305,6 +321,40 @@ class KVCache:
             self.set_state(state)
             self._last_length = self.length
             self.keep(self.length, state)
+
+    def copied(self) -> CacheCopy:
+        """Return a copy of the cache. Raises: CudaError, HostMemoryError."""
+        ends = [
+            *range(0, self.local_first, _COPIED_POSITIONS),
+            *range(self.local_first, self.length, _COPIED_POSITIONS),
+        ]
+        pieces = []
+        for first, end in pairwise([*ends, self.length]):
+            pieces.append((first, end - first, self.forms(first), self.positions(first, end - first)))
+        states = dict(self._snapshots)
+        if self.recurs and self.length:
+            states[self.length] = self.state().copy()
+        return CacheCopy(self.tokens[: self.length].tolist(), self.sequence_length, pieces, states)
+
+    def put_copy(self, copy: CacheCopy) -> bool:
+        """Fill this empty cache with a copy, whose data are released. Return whether it fits; else it stays empty.
+
+        Raises: CudaError.
+        """
+        length = len(copy.tokens)
+        if not length or length > self.capacity:
+            return not length
+        self.expect(length)
+        copy.pieces.reverse()
+        while copy.pieces:
+            first, n_positions, forms, data = copy.pieces.pop()
+            if not self.put_positions(first, n_positions, data, forms):
+                self.truncate(0)
+                return False
+        self.restore(copy.tokens, copy.sequence_length, copy.states.get(length))
+        for n, state in copy.states.items():
+            self.keep(n, state)
+        return True
 
     @property
     def forgets(self) -> bool:

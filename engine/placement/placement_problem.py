@@ -221,17 +221,30 @@ class Hottest:
 
 @dataclass(frozen=True)
 class TokenContext:
-    """The position of the token whose time is predicted. context: tokens of all sequences together."""
+    """The position of the token whose time is predicted.
+
+    context: tokens of all sequences together. kv_positions: of these, the ones that layers on the GPU have KV cache
+    for; None: all.
+    """
 
     context: int
     position: int
     kv_codec: KvCodec
     sequences: int = 1
+    kv_positions: int | None = None
 
     @classmethod
-    def typical(cls, context: int, kv_codec: KvCodec, sequences: int = 1) -> TokenContext:
-        """Return a token in the middle of the context, at most at TYPICAL_POSITION."""
-        return cls(context, min(TYPICAL_POSITION, context // 2), kv_codec, sequences)
+    def typical(
+        cls, context: int, kv_codec: KvCodec, sequences: int = 1, kv_positions: int | None = None, least: int = 0
+    ) -> TokenContext:
+        """Return a token in the middle of the context, at most at TYPICAL_POSITION or at `least`."""
+        position = max(least, min(TYPICAL_POSITION, context // 2))
+        return cls(context, position, kv_codec, sequences, kv_positions)
+
+    @property
+    def on_gpu(self) -> int:
+        """Positions of the KV cache of a layer on the GPU."""
+        return self.context if self.kv_positions is None else self.kv_positions
 
 
 @dataclass(frozen=True)
@@ -304,7 +317,7 @@ def build_problem(
         possible[tied_from:] &= possible[tied_from:].all()
         seconds.append(np.where(possible[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
-        held = on_gpu.attention + gpu_cache_bytes(model.config, at.context, at.kv_codec, at.sequences)
+        held = on_gpu.attention + gpu_cache_bytes(model.config, at.on_gpu, at.kv_codec, at.sequences)
         vram.append(
             held[:, None]
             + of_predictor[1]

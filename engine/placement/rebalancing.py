@@ -15,6 +15,7 @@ from engine.placement.activity import activity_of
 from engine.placement.concurrent_reads import ReadTimes, rates_of
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import place_greedily
+from engine.placement.kv_positions import kv_sizes
 from engine.placement.placement_problem import Choice, Hottest, Problem, block_size
 from engine.placement.setting import Setting
 from engine.placement.solving import activity_by, problem_by, with_learned
@@ -66,17 +67,34 @@ def gain_of(setting: Setting, placement: Placement, times: ReadTimes) -> tuple[R
     if rates is None:
         return None, 0.0
     mode = next(mode for mode in MODES if mode == placement.mode)
-    setting = replace(with_learned(setting), read_rates={mode: rates})
+    now_s, best_s = _compared(replace(with_learned(setting), read_rates={mode: rates}), mode, placement)
+    return rates, max(0.0, 1 - best_s / now_s)
+
+
+def saved_by_kv(setting: Setting, placement: Placement, n_tokens: int) -> float:
+    """Return the seconds that a token takes less if the GPU has no more KV cache than a conversation needs.
+
+    n_tokens: of the conversation. Cost: as gain_of.
+    """
+    mode = next(mode for mode in MODES if mode == placement.mode)
+    fewest = kv_sizes(setting.context, n_tokens)[0]
+    setting = replace(with_learned(setting), least_positions=n_tokens, kv_positions=fewest)
+    now_s, best_s = _compared(setting, mode, placement)
+    return now_s - best_s
+
+
+def _compared(setting: Setting, mode: Mode, placement: Placement) -> tuple[float, float]:
+    """Return the predicted seconds of a token as the model is placed, and as it could be in this setting."""
     block = block_size(setting.model.neurons)
     zero_copy = placement.zero_copy or ((),) * placement.n_layers
     as_it_is = np.array([-(-len(ids) // block) for ids in zero_copy], np.int64)
-    hottest = Hottest.of(activity_by(setting, mode))
+    hottest = Hottest.of(activity_by(setting, mode), setting.model.unit)
     problem, now = problem_by(setting, mode, hottest), problem_by(setting, mode, hottest, as_it_is)
     choice = _choice_of(now, placement)
     ram = setting.origins().ram_budget_bytes
     found = place_greedily(problem, setting.budgets.vram_bytes, ram)
     best = choice.seconds(problem) if found is None else min(found.seconds(problem), choice.seconds(problem))
-    return rates, max(0.0, 1 - best / choice.seconds(now))
+    return choice.seconds(now), best
 
 
 def _choice_of(problem: Problem, placement: Placement) -> Choice:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 11
+SOLVER_VERSION = 12
 # Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
 _LEARNED = "learned"
 
@@ -47,7 +47,8 @@ class KnownInputs:
 
     weights: the loaded weights, if their codecs may differ from the files'. gpu: the chosen GPU with current figures.
     predictor: returns the model's predictor without reading it again. ram: figures from before the model was loaded.
-    drafts: whether the layer that drafts tokens is loaded; None: if memory can hold it.
+    drafts: whether the layer that drafts tokens is loaded; None: if memory can hold it. least_positions: of a
+    conversation that the GPU's KV cache must hold.
     """
 
     weights: ModelWeights | None = None
@@ -55,6 +56,7 @@ class KnownInputs:
     predictor: Callable[[], Predictor] | None = None
     ram: RamInfo | None = None
     drafts: bool | None = None
+    least_positions: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,8 @@ class Setting:
     """The solver's input.
 
     read_rates: measured read rates of the model's rows, by mode. heat [L, E]: learned choices of experts. is_learned:
-    without statistics, but with activity learned from texts.
+    without statistics, but with activity learned from texts. kv_positions: as in TokenContext. least_positions: of a
+    conversation that the GPU's KV cache must hold.
     """
 
     opened: OpenedModel
@@ -81,11 +84,15 @@ class Setting:
     read_rates: Mapping[Mode, ReadRates] = field(default_factory=dict)
     heat: F32 | None = None
     is_learned: bool = False
+    kv_positions: int | None = None
+    least_positions: int = 0
 
     @property
     def token_context(self) -> TokenContext:
         """The token whose time is predicted."""
-        return TokenContext.typical(self.context, self.kv_codec, self.sequences)
+        return TokenContext.typical(
+            self.context, self.kv_codec, self.sequences, self.kv_positions, self.least_positions
+        )
 
     @property
     def fixed_vram(self) -> int:
@@ -93,7 +100,7 @@ class Setting:
         if self.gpu is None:
             return 0
         scratch = memory_plan.gpu_scratch_bytes(
-            self.model, self.context, self.gpu, self.budgets.vram_bytes, self.sequences
+            self.model, self.token_context.on_gpu, self.gpu, self.budgets.vram_bytes, self.sequences
         )
         return memory_plan.context_bytes(self.gpu) + scratch
 
@@ -109,7 +116,7 @@ class Setting:
     @property
     def kv_on_gpu(self) -> I64:
         """Bytes of each layer's cache on the GPU, [L]."""
-        return gpu_cache_bytes(self.model.config, self.context, self.kv_codec, self.sequences)
+        return gpu_cache_bytes(self.model.config, self.token_context.on_gpu, self.kv_codec, self.sequences)
 
     @property
     def all_in_ram(self) -> int:
@@ -216,4 +223,5 @@ def read_setting(
         sequences=engine.sequences,
         read_rates=read_rates,
         is_learned=stats is None and has_learned(opened),
+        least_positions=min(context, known.least_positions),
     )

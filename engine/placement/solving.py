@@ -24,6 +24,7 @@ from engine.placement.activity import Activity, activity_of
 from engine.placement.cost_model import Machine
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import place_greedily
+from engine.placement.kv_positions import choose_kv_positions, kv_sizes
 from engine.placement.memory_plan import Budgets
 from engine.placement.placement_problem import I64, FixedBytes, Hottest, Problem, build_problem
 from engine.placement.setting import KnownInputs, Setting, read_setting
@@ -82,6 +83,7 @@ class Solved:
             "attention_layers": placement.attention.count("gpu"),
             "head": placement.head,
             "context": placement.origins.context,
+            "kv_positions": placement.cached_positions,
             "position": placement.position,
             "reused": self.reused,
             "changed": list(self.changed),
@@ -104,7 +106,7 @@ def solve_model(
 
     again: solve even if the kept placement is valid. vram_bytes: a temporary budget. limit_s: for the search after the
     greedy placement, which finds little more. read_rates: override the remembered rates. Progress counts steps.
-    Placements for other codecs, a temporary budget or several sequences are not kept.
+    Placements for other codecs, a temporary budget, several sequences or a conversation that has grown are not kept.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError if the RAM cannot hold the rest,
     DeviceUnavailableError for a missing GPU, UnsupportedModelError for sparse without predictors, the errors of reading
     statistics and predictors, Cancelled.
@@ -117,6 +119,7 @@ def solve_model(
     if read_rates is not None:
         setting = replace(setting, read_rates=read_rates)
     is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or weights.hold == "mapped")
+    is_kept = is_kept and not known.least_positions
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
@@ -127,8 +130,10 @@ def solve_model(
     kept, changed = _kept(opened, origins) if is_kept else (None, ())
     if kept is not None and not again:
         job.progress(steps, steps)
-        return Solved(kept, reused=True, setting=setting)
-    placement, problem = _solved(with_learned(setting), origins, lambda: job.progress(2, steps), job.cancelled, limit_s)
+        return Solved(kept, reused=True, setting=replace(setting, kv_positions=kept.kv_positions))
+    learned, step = with_learned(setting), lambda: job.progress(2, steps)
+    placement, problem = _solved(learned, origins, step, job.cancelled, limit_s)
+    setting = replace(setting, kv_positions=placement.kv_positions)
     job.progress(3, steps)
     if job.cancelled():
         raise Cancelled
@@ -203,8 +208,9 @@ def _solved(
     candidates = [(mode, *problem_of(without_rates if len(modes) > 1 else setting, mode)) for mode in modes]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
-    smallest = memory_plan.smallest_part(setting.model, setting.kv_on_gpu)
-    memory_plan.check_vram_budget(setting.budgets, setting.fixed_vram, smallest)
+    fewest = _with_kv(setting, kv_sizes(setting.context, setting.least_positions)[0])
+    smallest = memory_plan.smallest_part(setting.model, fewest.kv_on_gpu)
+    memory_plan.check_vram_budget(setting.budgets, fewest.fixed_vram, smallest)
     if len(candidates) > 1:  # the greedy placements decide between the modes
         times = []
         for _, problem, _ in candidates:
@@ -216,9 +222,27 @@ def _solved(
     mode, problem, activity = candidates[0]
     if len(modes) > 1 and mode in setting.read_rates:
         problem = problem_by(setting, mode, activity)
+    if fewest is not setting:
+        hottest = Hottest.of(activity, setting.model.unit)
+
+        def seconds(kv_positions: int) -> float:
+            at = problem_by(_with_kv(setting, kv_positions), mode, hottest)
+            choice = place_greedily(at, vram, ram)
+            return float("inf") if choice is None else choice.seconds(at)
+
+        chosen = choose_kv_positions(setting.context, setting.least_positions, seconds)
+        setting = _with_kv(setting, chosen)
+        problem = problem_by(setting, mode, hottest)
     # takes seconds, without I/O
     solution = run_cancellable(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem
+
+
+def _with_kv(setting: Setting, kv_positions: int) -> Setting:
+    """Return the setting with this many positions of KV cache on the GPU; several sequences share all of them."""
+    if setting.gpu is None or setting.sequences > 1 or kv_positions >= setting.context:
+        return setting
+    return replace(setting, kv_positions=kv_positions)
 
 
 def _modes(setting: Setting) -> list[Mode]:
@@ -288,6 +312,7 @@ def placement_of(
         origins=origins,
         notes=tuple(notes),
         mode=mode,
+        kv_positions=setting.kv_positions,
     )
 
 

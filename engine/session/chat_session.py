@@ -5,6 +5,7 @@ engine/session/generate.py computes the answers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -15,12 +16,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import SamplingConfig
-from engine.errors import ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
+from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
-from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate, most_at_once
+from engine.session.generate import (
+    GenerationStats,
+    Grown,
+    Savings,
+    StopRules,
+    TokenEvent,
+    Turns,
+    generate,
+    most_at_once,
+)
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.mtp import MtpRecord, own_sources
@@ -54,6 +64,7 @@ MakeSampler = Callable[[SamplingConfig], Sampler]
 MakeStream = Callable[[], "TextStream"]
 
 WAIT_FOR_DISK_S = 0.1  # before a block is offered to the prompt cache again
+ANSWER_TOKENS = 1024  # of an answer for which the GPU's KV cache has space at its beginning
 _TRIES = 3  # attempts if the GPU runs out of memory before the first token
 
 
@@ -107,7 +118,7 @@ class ChatSession:
         self._chat = ""  # the chat that they belong to; "" for none that is kept
         self._computed_in: str | None = None  # the mode that computed them; None for several
         self._saving: Iterator[bool] | None = None  # keeps them step by step
-        self._room = ChatRoom(self._cache.capacity)
+        self._room = ChatRoom(self._cache.context)
         self._texts = AttachedTexts(model.tokenizer.encode)
 
     @property
@@ -132,7 +143,7 @@ class ChatSession:
 
     @property
     def context_total(self) -> int:
-        return self._cache.capacity
+        return self._cache.context
 
     def set_mode(self, mode: str | None) -> None:
         """Compute the next answer in another mode; the cache stays valid."""
@@ -197,9 +208,9 @@ class ChatSession:
         """
         if not prompt:
             raise InvalidRequestError("The prompt is empty.", "Give at least one token.")
-        if len(prompt) >= self._cache.capacity:
+        if len(prompt) >= self.context_total:
             raise ContextOverflowError(
-                f"The prompt has {len(prompt)} tokens and the context holds {self._cache.capacity}."
+                f"The prompt has {len(prompt)} tokens and the context holds {self.context_total}."
             )
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
@@ -245,8 +256,10 @@ class ChatSession:
         n_instructions: int,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        ready = self._make_ready(prompt, chat, job)
-        savings = Savings(*ready, self._guesses(), n_instructions, self._keep_windows, self.turns)
+        n_answer = ANSWER_TOKENS if sampling.max_tokens is None else min(ANSWER_TOKENS, sampling.max_tokens)
+        ready = self._make_ready(prompt, n_answer, chat, job)
+        grow = None if self.model.gpu is None else partial(self._grow, job=job)
+        savings = Savings(*ready, self._guesses(), n_instructions, self._keep_windows, self.turns, grow)
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -277,6 +290,35 @@ class ChatSession:
                 )
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
+
+    def _grow(self, n_tokens: int, job: Job) -> Grown:
+        """As Savings.grow."""
+        self._place_for(min(self.context_total, n_tokens + ANSWER_TOKENS), job)
+        return Grown(self._transformer, self._cache, self._guesses())
+
+    def _place_for(self, n_tokens: int, job: Job) -> None:
+        """Place the model again for a conversation of this length. The cache goes along, if memory suffices.
+
+        Raises: Cancelled, with nothing changed.
+        """
+        gpu, copy = self.model.gpu, None
+        assert gpu is not None, "the caller has checked it"
+        try:
+            copy = self._cache.copied()
+        except (CudaError, HostMemoryError) as error:
+            log.info("The conversation is computed again: %s", error)
+        if self.adaptation is not None:
+            self.adaptation.learn(self._transformer.executor.counters)
+            self.adaptation.keep(self.model.hot_blocks)  # for the new placement
+        gpu.place_for(n_tokens, job.cancelled)
+        self._transformer, self._cache = self._transformer_for(self.mode), self._new_cache()
+        self._generation = self.model.generation
+        try:
+            if copy is not None and not self._cache.put_copy(copy):
+                log.warning("The cache of %d tokens does not fit the model that was placed again", len(copy.tokens))
+        except CudaError as error:  # the answer meets it again, and deals with it
+            log.info("The conversation is computed again: %s", error)
+            self._cache.drop_run()
 
     def _keep_windows(self) -> None:
         """Keep what layers with a window need after the instructions, which are in the cache."""
@@ -310,10 +352,12 @@ class ChatSession:
         must_call = grammar is not None and grammar.must_call
         return limit_thought(sampler, tokenizer, prompt, sampling.thought_tokens, must_call)
 
-    def _make_ready(self, prompt: list[int], chat: str, job: Job) -> tuple[int, float]:
+    def _make_ready(self, prompt: list[int], n_answer: int, chat: str, job: Job) -> tuple[int, float]:
         """Cut the cache to what the prompt shares with it, and read more of the prompt from the prompt cache.
 
-        Returns the tokens read, and the seconds that took. What is cut off is kept first.
+        If the KV cache is too small for prompt and n_answer tokens, or much too large, the model is placed again. If
+        that is cancelled, so is the answer, before it computes anything.
+        Returns the tokens read, and the seconds that all took. What is cut off is kept first.
         """
         began, mode = time.perf_counter(), self.model.resolve_mode(self.mode)
         have = self._cache.reusable(min(shared_length(self._tokens, prompt), len(prompt) - 1))
@@ -323,8 +367,15 @@ class ChatSession:
         self._cache.truncate(have)
         if have == 0 or self._computed_in != mode:
             self._computed_in = mode if have == 0 else None
+        if self.model.gpu is not None and self.model.gpu.should_place_for(len(prompt), n_answer):
+            with contextlib.suppress(Cancelled):
+                self._place_for(len(prompt) + n_answer, job)
+            if len(prompt) >= self._cache.capacity:
+                return 0, time.perf_counter() - began
+            have = self._cache.length
+            self._computed_in = self._computed_in if have else mode
         if self.prompts is None or not chat or self._computed_in is None:
-            return 0, 0.0
+            return 0, time.perf_counter() - began
         try:
             read = self.prompts.restore(self._cache, have, prompt, mode, job)
         except CudaError as error:  # the answer meets it again, and deals with it
@@ -469,7 +520,7 @@ class ChatSession:
         return len(with_tools(begun)) - len(without(begun))
 
     def _chat_room(self) -> ChatRoom:
-        self._room.capacity = self._cache.capacity  # changes when the model is placed again
+        self._room.capacity = self.context_total
         return self._room
 
 

@@ -52,7 +52,6 @@ class Draft:
         """
         self.model, self.has_failed = model, False
         self._n_vocabulary = min(n_vocabulary, model.opened.config.vocab_size)
-        self._generation = model.generation
         self._own, self._times = StepTimes(), StepTimes()
         self._prompt_token_s = 0.0
         self._right, self._seen = np.zeros(_CLASSES), np.zeros(_CLASSES)
@@ -62,7 +61,9 @@ class Draft:
         self._guessed: list[tuple[int, int]] = []  # tokens and classes, from position _followed on
         self._began_at, self._spent_s = time.perf_counter(), 0.0
         try:
+            model.reserve(model.context)
             self._transformer, self._cache = model.transformer(), model.new_cache()
+            self._generation = model.generation
             self._measure()
         except BaseException:
             model.close()

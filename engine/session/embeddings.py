@@ -139,6 +139,7 @@ def _of_decoder(model: LoadedModel, ids: list[int], takes_mean: bool, progress: 
     """Return the mean of a text's hidden states [D], or the last one."""
     if model.gpu is not None:
         model.gpu.make_room()
+        model.reserve(len(ids))
     transformer, cache = model.transformer("dense"), model.new_cache(len(ids))
     tokens, total = np.asarray(ids, np.int64), np.zeros(model.opened.config.d_model, np.float64)
     run = transformer.forward if takes_mean else transformer.prefill

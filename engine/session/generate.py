@@ -133,6 +133,18 @@ class Savings:
     instructions: int = 0  # tokens at the beginning of the prompt with which other chats begin too
     keep_windows: Callable[[], None] = lambda: None  # called once they are computed, as far as whole blocks are kept
     turns: Turns = field(default_factory=Turns)
+    # Called with the number of tokens when they do not fit into the cache, but into its context. Returns what computes
+    # from then on; the cache may be empty. None: the cache's capacity limits the answer. Raises: Cancelled.
+    grow: Callable[[int], Grown] | None = None
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What computes an answer on a model that was placed again."""
+
+    model: Transformer
+    cache: KVCache
+    guesses: Guesses | None
 
 
 def prefill(
@@ -317,7 +329,7 @@ def generate(
     counters.reset_sums()
     computing = time.perf_counter()
     started = computing - savings.restored_s
-    free = cache.capacity - len(prompt)  # positions left in the context
+    free = (cache.capacity if savings.grow is None else cache.context) - len(prompt)  # positions left in the context
     limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
     instructions = savings.instructions - cache.length
@@ -349,10 +361,17 @@ def generate(
                 reason = "cancelled"
                 break
             try:
-                if stats.tokens and model.cache_serves(cache, len(history)):
+                if stats.tokens and savings.grow is not None and len(history) > cache.capacity:
+                    decode.end(history)
+                    grown = savings.grow(len(history))
+                    model, cache, counters = grown.model, grown.cache, grown.model.executor.counters
+                    counters.reset_sums()
+                    decode.go_on_with(grown)
+                is_cached = cache.length >= len(history) - 1
+                if stats.tokens and is_cached and model.cache_serves(cache, len(history)):
                     logits = decode.after(history, limit - stats.tokens - 1, sampler)
                     stats.decode_steps += 1
-                elif stats.tokens:  # the rotation changes at this length: recompute everything
+                elif stats.tokens:  # the rotation changes at this length, or the cache was lost: recompute everything
                     decode.end(history)
                     savings.turns.take()
                     cache.truncate(0)
@@ -403,6 +422,10 @@ class _Decode:
         self._is_forced = False  # whether the last run had forced tokens instead of guesses
         self._length = 0  # tokens in the cache that are certainly in the history
         self._by_source: dict[str, list[int]] = {}  # guessed and accepted tokens
+
+    def go_on_with(self, grown: Grown) -> None:
+        """Compute with another placement of the model from now on. Call `end` before."""
+        self._model, self._cache, self._guesses = grown.model, grown.cache, grown.guesses
 
     def tell(self, stats: GenerationStats) -> None:
         """Set the figures of the guesses so far."""

@@ -227,8 +227,19 @@ class LoadedModel(LoadContext):
         if self.gpu is not None:
             self.gpu.make_ready(self.resolve_mode(mode))
 
+    def reserve(self, n_tokens: int) -> None:
+        """Let `new_cache` return caches that hold this many tokens. Only between answers.
+
+        If the model is placed again for that, `generation` increases.
+        """
+        if self.gpu is not None and not self.gpu.holds(n_tokens):
+            self.gpu.place_for(n_tokens)
+
     def new_cache(self, context: int | None = None) -> KVCache:
-        """Return an empty KV cache for this many tokens; None: the loaded context."""
+        """Return an empty KV cache for conversations of this many tokens; None: the loaded context.
+
+        On a GPU, it holds as many tokens as were reserved.
+        """
         context = context or self.context
         if self.gpu is not None:
             return self.gpu.new_cache(context)

@@ -85,7 +85,8 @@ class Placement:
     disk_bytes: of experts that neither RAM nor GPU holds; the objective is without reading them. disk_read_bytes: of
     these, read for a token.
     notes: assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the
-    origins say "auto", the faster one.
+    origins say "auto", the faster one. kv_positions: positions, of all sequences together, that layers on the GPU have
+    KV cache for; None: the origins' context.
     """
 
     hot: tuple[I32, ...]
@@ -108,6 +109,7 @@ class Placement:
     zero_copy: tuple[I32, ...] = ()
     disk_bytes: int = 0
     disk_read_bytes: int = 0
+    kv_positions: int | None = None
 
     def __post_init__(self) -> None:
         layers = len(self.hot)
@@ -153,6 +155,11 @@ class Placement:
         if not self.zero_copy:
             return self.hot
         return tuple(np.concatenate(both) for both in zip(self.hot, self.zero_copy, strict=True))
+
+    @property
+    def cached_positions(self) -> int:
+        """kv_positions, or the context."""
+        return self.origins.context if self.kv_positions is None else self.kv_positions
 
     @property
     def hot_bytes(self) -> int:
@@ -206,6 +213,8 @@ class Placement:
             "notes": list(self.notes),
             **{name: getattr(self, name) for name in (*_TEXTS, *_NUMBERS, *_COUNTS, *_PARTS)},
         }
+        if self.kv_positions is not None:
+            values["kv_positions"] = self.kv_positions
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, masks, listing=listing)
 
     @classmethod
@@ -233,6 +242,8 @@ class Placement:
         read |= {name: _number(values.get(name), name, head) for name in _NUMBERS}
         read |= {name: _whole(values.get(name), name, head) for name in _COUNTS}
         read |= {name: _parts(values.get(name), name, head) for name in _PARTS}
+        if "kv_positions" in values:
+            read["kv_positions"] = _whole(values["kv_positions"], "kv_positions", head)
         read |= {"attention": attention, "predictor": predictor, "neurons": neurons, "notes": notes}
         return cls(
             hot=found["hot"],

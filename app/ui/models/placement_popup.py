@@ -46,6 +46,10 @@ PLACEMENT_FACTS = (
     noted("{gpu}: the output head on the GPU, {memory}"),
     noted("The rest is in RAM: {memory}, which the CPU computes."),
     noted("There is room for a context of {tokens} tokens."),
+    noted(
+        "The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of "
+        "weights."
+    ),
     noted("CPU only: no NVIDIA driver is installed."),
     noted("No model on this PC has the same vocabulary and is small enough."),
     noted("It could not be loaded."),

@@ -51,8 +51,8 @@ def host_rows(config: ModelConfig, layers: Sequence[GpuLayer | None]) -> tuple[i
 class KvRegion:
     """A model's memory of keys, values and states on the GPU, and its current owner.
 
-    rows: as `host_rows`. capacity: positions; None: no layer on the GPU limits them. local_capacity: positions of
-    layers with a window; `capacity` if they keep all.
+    rows: as `host_rows`. capacity: positions, also of what prompts have of layers on the CPU. local_capacity: positions
+    of layers with a window; `capacity` if they keep all.
     """
 
     def __init__(
@@ -66,8 +66,7 @@ class KvRegion:
         self._of_layer = {i: layer.kv for i, layer in enumerate(layers) if layer is not None and layer.kv is not None}
         self._kept = list(dict.fromkeys(self._of_layer.values()))  # layers that share keys and values have the same
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
-        self.capacity = positions if self._kept else None
-        self._positions = positions
+        self.capacity = positions
         graph = graph_of(config)
         of_windows = {kv for i, kv in self._of_layer.items() if graph.is_local(i)}
         self._parts = [part for kv in self._kept if kv not in of_windows for part in _parts_of(kv)]
@@ -120,7 +119,7 @@ class KvRegion:
 
     def slot_positions(self, batch: int) -> int:
         """Return the number of positions for each sequence of a batch."""
-        return self._positions // batch // SLOT_STEP * SLOT_STEP
+        return self.capacity // batch // SLOT_STEP * SLOT_STEP
 
     def local_slot_positions(self, batch: int) -> int:
         """Return the same of layers with a window; 0 if that is less than they need."""
@@ -302,8 +301,7 @@ class GpuCache(KVCache):
     def __init__(self, config: ModelConfig, context: int, region: KvRegion) -> None:
         super().__init__(config, context, region.codec, region.rows)
         self.region = region
-        if region.capacity is not None:
-            self.capacity = min(context, region.capacity)
+        self.capacity = min(context, region.capacity)
         self.saved: SavedPositions | None = None  # while another cache owns the region
         self._own_local_capacity = min(self.local_capacity, region.local_capacity)
         self.slot = Slot()

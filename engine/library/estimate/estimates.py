@@ -26,6 +26,7 @@ from engine.placement.cost_model import Machine, with_disk_s
 from engine.placement.down_copy import as_loaded
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import Steps, place_greedily, steps_of
+from engine.placement.kv_positions import choose_kv_positions
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, PredictorBytes
 from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
@@ -129,13 +130,14 @@ def _does_not_fit(
 
 @dataclass(frozen=True)
 class SolvedEstimate:
-    """An estimate with its inputs, for inspection."""
+    """An estimate with its inputs, for inspection. kv_positions: of the KV cache of a layer on the GPU."""
 
     estimate: Estimate
     problem: Problem
     choice: Choice | None
     sizes: ShapeBytes
     mode: Mode
+    kv_positions: int
 
 
 def estimate(
@@ -220,6 +222,8 @@ def solve_estimate(
     if gpu is not None and why_not_on_gpu(config):
         notes.append("The GPU cannot compute this model yet, so that it runs on the CPU alone.")
     asked = _Case(sizes, sparsity, machine, budgets, context)
+    if gpu is not None and not replace(case, model=sizes.model).fits_gpu(context, limits):
+        asked = replace(asked, kv_positions=choose_kv_positions(context, 0, asked.seconds))
     mode, problem, choice = asked.placed(exact)
     range_s = None
     if choice is not None and sparsity.source == "family" and config.has_zeros:
@@ -238,7 +242,9 @@ def solve_estimate(
         range_s=range_s,
         notes=tuple(notes),
     )
-    return SolvedEstimate(replace(found, by_expert=config.n_experts > 0), problem, choice, sizes, mode)
+    return SolvedEstimate(
+        replace(found, by_expert=config.n_experts > 0), problem, choice, sizes, mode, asked.token.on_gpu
+    )
 
 
 def as_prepared(shape: ModelShape, codec: str, layout: ModelFormat) -> tuple[str, ModelFormat]:
@@ -275,13 +281,24 @@ class _Case:
     machine: KnownMachine
     budgets: Budgets
     context: int
+    kv_positions: int | None = None
+
+    @property
+    def token(self) -> TokenContext:
+        """The token whose time is predicted."""
+        return TokenContext.typical(self.context, KV_CODEC, kv_positions=self.kv_positions)
+
+    def seconds(self, kv_positions: int) -> float:
+        """Return the predicted time of a token with so many positions of KV cache on the GPU."""
+        _, problem, choice = replace(self, kv_positions=kv_positions).placed(exact=False)
+        return math.inf if choice is None else choice.seconds(problem)
 
     @property
     def fixed_vram(self) -> int:
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.gpu_scratch_bytes(self.sizes.model, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.sizes.model, self.token.on_gpu, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
@@ -359,7 +376,7 @@ class _Case:
             activity,
             Machine.of(self.machine.profile, self.machine.threads, self.machine.gpu),
             mode,
-            TokenContext.typical(self.context, KV_CODEC),
+            self.token,
             predictors,
             # pinned is of all layers; these are some of them
             FixedBytes(

@@ -26,12 +26,13 @@ from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
 from engine.placement.down_copy import as_loaded
 from engine.placement.greedy import Steps, place_greedily, steps_of
+from engine.placement.kv_positions import choose_kv_positions
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
 from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 
-_KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
+_KEPT_MODELS, _KEPT_PROBLEMS = 3, 12
 
 
 class Previews:
@@ -85,6 +86,8 @@ class Previews:
         stored = replace(stored, model=with_drafts_that_fit(stored, context, limits))
         sizes = as_loaded(stored, context, limits, known.fired_share, machine.threads)
         case = _Case(known, sizes, machine, budgets, context, kv_codec)
+        if machine.gpu is not None and not replace(stored, model=sizes).fits_gpu(context, limits):
+            case = replace(case, kv_positions=self._kv_positions(name, case))
         found: list[tuple[float, Mode, Problem, Choice | None]] = []
         for mode in known.modes:
             problem, steps = self._problem(name, case, mode, "taken")
@@ -110,6 +113,18 @@ class Previews:
         )  # fmt: skip
         return replace(estimate, by_expert=known.config.n_experts > 0)
 
+    def _kv_positions(self, name: str, case: _Case) -> int:
+        """Return how many positions of KV cache the GPU has, as `solve_model` chooses them."""
+
+        def seconds(mode: Mode, kv_positions: int) -> float:
+            at = replace(case, kv_positions=kv_positions)
+            problem, steps = self._problem(name, at, mode, "taken")
+            choice = place_greedily(problem, case.budgets.vram_bytes, case.ram_budget, steps)
+            return float("inf") if choice is None else choice.seconds(problem)
+
+        mode = min(case.known.modes, key=lambda mode: seconds(mode, case.context))
+        return choose_kv_positions(case.context, 0, lambda n: seconds(mode, n))
+
     # ------------------------------------------------------------ what is kept
 
     def _read(self, name: str, path: Path, activation: str) -> KnownModel:
@@ -133,7 +148,7 @@ class Previews:
     ) -> tuple[Problem, Steps]:  # fmt: skip
         """Return the problem and its steps, which are the same for every budget."""
         place = (case.sizes.down_is_row_wise, case.machine.state, case.machine.gpu is None)
-        key = (name, *place, case.context, case.kv_codec, mode, end, read_rates)
+        key = (name, *place, case.context, case.kv_positions, case.kv_codec, mode, end, read_rates)
         if key not in self._problems:
             problem = case.problem(mode, end, read_rates)
             self._problems[key] = problem, steps_of(problem)
@@ -154,6 +169,12 @@ class _Case:
     budgets: Budgets
     context: int
     kv_codec: KvCodec
+    kv_positions: int | None = None
+
+    @property
+    def token(self) -> TokenContext:
+        """The token whose time is predicted."""
+        return TokenContext.typical(self.context, self.kv_codec, kv_positions=self.kv_positions)
 
     @property
     def fixed_vram(self) -> int:
@@ -161,7 +182,7 @@ class _Case:
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.gpu_scratch_bytes(self.sizes, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.sizes, self.token.on_gpu, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
@@ -195,8 +216,8 @@ class _Case:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
-            self.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
-            predictors, FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
+            self.sizes, known.hottest(mode, end), rates, mode, self.token, predictors,
+            FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
         )  # fmt: skip
 
 

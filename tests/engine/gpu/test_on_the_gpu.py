@@ -29,8 +29,8 @@ from engine.job import Job
 from engine.machine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
-from engine.placement import memory_plan
-from engine.session import load_stages
+from engine.placement import kv_positions, memory_plan
+from engine.session import chat_session, load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.generate import decode_one_token, prefill
 from engine.session.loaded_model import LoadedModel
@@ -101,6 +101,29 @@ def test_within_the_budget(room: int, own_gpu: Gpu) -> None:
     assert held <= loaded.gpu.placement.vram_bytes <= wanted * (1 << 30)
     assert held_bytes() <= 1.02 * wanted * (1 << 30)
     loaded.close()
+
+
+def test_a_chat_outgrows_its_cache_on_the_gpu(own_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once before an answer and once within it, with the numbers of a model that had the whole cache at once."""
+    monkeypatch.setattr(kv_positions, "_WORTH", -1.0)  # no more positions than needed
+    monkeypatch.setattr(chat_session, "ANSWER_TOKENS", 8)
+    tokens, found = [100 + i * i % 900 for i in range(400)], []
+    for fewest in (1024, 128):
+        monkeypatch.setattr(kv_positions, "FEWEST_POSITIONS", fewest)
+        model = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact", context=1024))
+        assert model.gpu is not None
+        session, sizes = ChatSession(model), [model.gpu.placement.cached_positions]
+        for n in (60, 140, 392):
+            sampling = GREEDY.changed({"max_tokens": 120 if n == 392 else 4})
+            *_, last = events = list(session.generate(tokens[:n], sampling))
+            assert model.gpu is not None
+            assert last.stats.reused_tokens >= min(n, 60) * (n > 60)
+            sizes.append(model.gpu.placement.cached_positions)
+            found.append([event.token_id for event in events][:4])
+        assert session.context_used <= sizes[-1]
+        assert sizes == [1024] * 4 if fewest == 1024 else sizes[0] < sizes[2] < sizes[3]
+        model.close()
+    assert found[:3] == found[3:]
 
 
 def test_a_split_bundle_answers_too(tmp_path: Path, own_gpu: Gpu) -> None:

@@ -62,7 +62,7 @@ def test_saved_and_loaded(tmp_path: Path, neurons: int) -> None:
     assert placement.save(tmp_path / "p").name == "placement.json"
     assert_same(Placement.load(tmp_path / "p"), placement)
     assert Placement.load(tmp_path / "p").origins == ORIGINS
-    limited = some_placement(neurons, origins=replace(ORIGINS, ram_budget_bytes=7))
+    limited = some_placement(neurons, origins=replace(ORIGINS, ram_budget_bytes=7), kv_positions=384)
     limited.save(tmp_path / "p")
     assert Placement.load(tmp_path / "p", "model", "relu-glu").origins.ram_budget_bytes == 7
 

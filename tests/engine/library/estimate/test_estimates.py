@@ -134,7 +134,7 @@ def added_up(found: SolvedEstimate, shape: ModelShape, codec: str) -> tuple[int,
     matrices = 3 if shape.family in ("llama", "bamboo") else 2
     kv_width = shape.n_kv_heads * shape.head_dim
     attention = width * (2 * d * shape.n_heads * shape.head_dim + 2 * d * kv_width)
-    cache = 2 * 2 * kv_width * context
+    cache, on_cpu = 2 * 2 * kv_width * found.kv_positions, 2 * 2 * kv_width * context
     neuron = width * matrices * d
     ends = width * d * (shape.vocab_size if shape.tied_embeddings else 2 * shape.vocab_size)
     predictor = 0.0  # as many bytes in every layer; less some for what is rounded
@@ -147,13 +147,15 @@ def added_up(found: SolvedEstimate, shape: ModelShape, codec: str) -> tuple[int,
         at_home = bool(problem.attention_on_gpu[way])
         hot = min(int(problem.blocks[way]) * problem.block, f)
         on_gpu += at_home * (attention + cache + predictor) + hot * neuron
-        in_ram += (not at_home) * (attention + cache + predictor) + (f - hot) * neuron
+        in_ram += (not at_home) * (attention + on_cpu + predictor) + (f - hot) * neuron
     if found.choice.head_on_gpu:
         on_gpu += head
         in_ram += embedding
     else:
         in_ram += embedding + head * (not shape.tied_embeddings)
-    total = shape.n_layers * (attention + cache + predictor + f * neuron) + embedding + head
+    total = shape.n_layers * (attention + on_cpu + predictor + f * neuron) + embedding + head
+    at_home = sum(bool(problem.attention_on_gpu[way]) for way in found.choice.ways)
+    total -= at_home * (on_cpu - cache)
     assert on_gpu + in_ram == pytest.approx(total, rel=1e-6) or shape.tied_embeddings
     return int(on_gpu), int(in_ram)
 
