@@ -71,7 +71,7 @@ class Inspection:
         """prompt: the token ids before the answer."""
         self._session, self._prompt = session, list(prompt)
         self._rows: list[_Noted] = []
-        self._slots: ExpertSlots | None = None if session.model.gpu is None else session.model.gpu.expert_slots
+        self._slots: ExpertSlots | None = None
         self._heat: F32 | None = None
         self._active = ActiveNeurons(session)
         self._left = time.perf_counter()  # when the last token had been recorded
@@ -85,7 +85,10 @@ class Inspection:
         ids = np.append(ids, event.token_id)
         top = logits[ids[0]]
         total = float(np.exp(logits - top).sum())
-        counters = self._session.transformer.executor.counters
+        counters, gpu = self._session.transformer.executor.counters, self._session.model.gpu
+        slots = None if gpu is None else gpu.expert_slots
+        if slots is not self._slots:  # the model was placed again
+            self._slots, self._heat = slots, None
         self._rows.append(
             _Noted(
                 event.token_id,

@@ -21,6 +21,7 @@ from engine.model.kv_cache import KVCache
 from engine.placement import kv_positions
 from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.kv_positions import choose_kv_positions, kv_sizes
+from engine.service.inspection import Inspection
 from engine.session import chat_session
 from engine.session.chat_session import ChatSession
 from engine.session.generate import TokenEvent
@@ -125,6 +126,24 @@ def test_an_answer_outgrows_the_cache_halfway(both: tuple[LoadedModel, ...]) -> 
     assert found[-1].stats.tokens == 30, "it ends nowhere else"
     assert before < session.context_used == n + 29
     assert n_cached(small) > before
+
+
+@pytest.mark.parametrize("both", ["experts"], indirect=True)
+def test_experts_are_recorded_of_the_slots_after_it_grew(both: tuple[LoadedModel, ...]) -> None:
+    _, small = both
+    session, prompt, places = ChatSession(small), tokens(n_cached(small) - 12), list[int]()
+    record, before = Inspection(session, prompt), small.generation
+    for place, event in enumerate(session.generate(prompt, SamplingConfig(temperature=0, max_tokens=30))):
+        if event.token_id is not None:
+            record.token(event)
+            if small.generation > before:
+                places.append(place)
+    slots, rows = gpu_of(small).expert_slots, record.event("a").rows
+    assert slots is not None
+    assert 5 < len(places) < 29
+    noted = [rows[place]["missed"] for place in places[1:]]
+    first = record._rows[places[0]].missed
+    assert [sum(layer) for layer in zip(first, *noted, strict=True)] == slots.missed.tolist() != [0] * len(first)
 
 
 @ATTENTION
