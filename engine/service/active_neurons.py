@@ -30,13 +30,9 @@ class ActiveNeurons:
     """
 
     def __init__(self, session: ChatSession) -> None:
-        """Start counting each neuron if that is off. It stays on: stopping it could stop the count of others."""
-        model = session.model
-        self._session, self._blocks = session, model.hot_blocks
-        config = model.opened.config
-        # A GPU without slots does not count its neurons.
-        skips = config.has_zeros or model.resolve_mode(session.mode) == "sparse"
-        self._is_known = skips and (model.gpu is None or self._blocks is not None)
+        config = session.model.opened.config
+        self._session, self._blocks, self._is_known = session, session.model.hot_blocks, False
+        self._generation: int | None = None  # of the model, whose neurons are recorded
         self._shape = config.n_layers, config.n_neurons
         most = max(1, MOST_BYTES // (config.n_layers * -(-config.n_neurons // 8)))
         self._on_cpu: deque[tuple[int, Bits]] = deque(maxlen=most)
@@ -44,8 +40,24 @@ class ActiveNeurons:
         self._low: Bits | None = None  # of the counts after the token before
         self._noted = 0  # place of the last token
 
+    def _keep_up(self) -> None:
+        """Begin again if the model was placed again: then the GPU computes other neurons."""
+        model = self._session.model
+        if model.generation == self._generation:
+            return
+        self._generation, self._blocks, self._low = model.generation, model.hot_blocks, None
+        # A GPU without slots does not count its neurons.
+        skips = model.opened.config.has_zeros or model.resolve_mode(self._session.mode) == "sparse"
+        self._is_known = skips and (model.gpu is None or self._blocks is not None)
+        self._on_cpu.clear()
+        self._on_gpu.clear()
+
     def note(self, place: int) -> None:
-        """Record a token. place: in the answer."""
+        """Record a token. place: in the answer. Starts counting each neuron if that is off.
+
+        It stays on: stopping it could stop the count of others.
+        """
+        self._keep_up()
         if not self._is_known:
             return
         counters = self._session.transformer.executor.counters

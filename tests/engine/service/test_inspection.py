@@ -240,11 +240,11 @@ def test_a_gpu_tells_how_many_neurons_it_computed(machine: FakeGpuMachine, tmp_p
     model.close()
 
 
-@pytest.mark.parametrize("is_cleared", [False, True])
+@pytest.mark.parametrize(("is_cleared", "is_placed_again"), [(False, False), (True, False), (False, True)])
 def test_active_neurons_on_a_gpu(
-    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cleared: bool
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cleared: bool, is_placed_again: bool
 ) -> None:
-    """is_cleared: the Live page takes the GPU's counts between two tokens."""
+    """is_cleared: the Live page takes the GPU's counts between two tokens. is_placed_again: before the first one."""
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
     path = make_tiny_model(tmp_path / "a", d_ff=256)
@@ -255,7 +255,11 @@ def test_active_neurons_on_a_gpu(
     budget = (placement.vram_bytes - placement.hot_bytes // 2) / (1 << 30)
     model = machine.load(path, vram_budget_gib=budget, adapt=False)
     session = ChatSession(model, mode="exact")
-    inspection = Inspection(session, PROMPT)
+    inspection, before = Inspection(session, PROMPT), model.generation
+    if is_placed_again:
+        assert model.gpu is not None
+        model.gpu.place_for(model.context)
+        assert model.generation > before
     for event in session.generate(PROMPT, SamplingConfig(temperature=0, max_tokens=8)):
         if event.token_id is not None:
             inspection.token(event)
