@@ -123,6 +123,7 @@ class ChatController(QObject):
         self.switch.chosen.connect(partial(self.problems.solve, "engine"))
         memory.opened.connect(self._reopen)
         self.opened.shown.connect(self._chat_shown)
+        self.opened.opening.connect(lambda _: self.next.show(""))  # the composer is another chat's now
         self.opened.branch_changed.connect(self._branch_changed)
         self.opened.message_wanted.connect(self.message_wanted)
         memory.changed.connect(self._emit_conversations)

@@ -427,3 +427,14 @@ def test_a_dialog_is_never_larger_than_the_screen(qtbot: QtBot, qapp: QApplicati
             assert dialog.height() <= max(room.height() * 0.9, dialog.minimumHeight())
     finally:
         theme.apply(qapp, "light", 1.0)
+
+
+def test_groups_out_of_view_come_back_after_two_changes_of_look_at_once(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    bar = dialog.area.verticalScrollBar()
+    bar.setValue(bar.maximum() // 2)
+    shown, at = [group.isVisible() for group in dialog._groups.values()], bar.value()
+    theme.apply(theme.application(), "dark", 1.0, in_turns=True)
+    theme.apply(theme.application(), "light", 1.0, in_turns=True)
+    qtbot.waitUntil(dialog.updatesEnabled)
+    assert [group.isVisible() for group in dialog._groups.values()] == shown
+    assert bar.value() == at

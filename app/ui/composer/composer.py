@@ -257,7 +257,8 @@ class Composer(QFrame):
     def set_waits(self, waits: bool) -> None:
         """Keep a message that is sent until the chat that it goes to is shown."""
         self._waits = waits
-        self._refresh()
+        if not waits and self._goes_once_counted:
+            QTimer.singleShot(0, self, self._go)  # now or, as ever, not at all: no model, no text
 
     def give_back(self, unsent: Unsent, goes: bool) -> None:
         """Return an unsent message to the composer, before what was typed since.
@@ -431,7 +432,7 @@ class Composer(QFrame):
                 tr("Stopping") if stopping else tr("Stop"), tr("Stopping") if stopping else tr("Stop  (Esc)"), "stop"
             )
             self.send.setEnabled(not stopping)
-            if self._goes_once_counted and not self.draft.is_reading:
+            if self._goes_once_counted and not self.draft.is_reading and not self._waits:
                 QTimer.singleShot(0, self, self._go)
             return
         reason = why_not = self.why_not()
@@ -443,7 +444,7 @@ class Composer(QFrame):
                 reason += "\n" + tr("{state}: the answer starts once the model is loaded", state=status.word)
         self._name_button(tr("Send"), reason, "send")
         self.send.setEnabled(not why_not)
-        if self._goes_once_counted and not why_not:
+        if self._goes_once_counted and not why_not and not self._waits:
             QTimer.singleShot(0, self, self._go)
 
     def _go(self) -> None:
@@ -471,7 +472,7 @@ class Composer(QFrame):
         """Pass the message to `receive` and clear the field, if the message can be sent now."""
         answering, text = self._status.answering, self.text().strip("\n")
         nothing = not text.strip() and not self.draft.items
-        if nothing or (self.draft.is_reading if answering else self.why_not()):
+        if nothing or self._waits or (self.draft.is_reading if answering else self.why_not()):
             return  # keep the typed text
         if self.prompts.holds_back():
             return

@@ -89,11 +89,15 @@ class LayerStrips(QWidget):
             sizes = np.diff([*starts, active.shape[1]])
             found = np.add.reduceat(active.take(self._order).view(np.uint8), starts, axis=1, dtype=np.int32) / sizes
             self._strength, self._is_hot = found**0.35, self._first_hot  # a power, so that few neurons are seen too
-        self.setFixedHeight(theme.px(min(_STRIPS, 14 * n)))
+        self.fit()
         if shares:
             low, high = share_text(min(shares)), share_text(max(shares))
             self.setAccessibleName(tr("Active neurons by layer, from {low} to {high}", low=low, high=high))
         self._choose(self.layer)
+
+    def fit(self) -> None:
+        """Set the height for the layers and the zoom."""
+        self.setFixedHeight(theme.px(min(_STRIPS, 14 * len(self._shares))))
 
     def _choose(self, layer: int) -> None:
         self.layer = max(0, min(layer, len(self._shares) - 1))
@@ -148,17 +152,18 @@ class LayerGrid(QWidget):
         """Show the neurons [F]. before: those that were active for the token before."""
         self._active, self._before, self._hot = active, before, hot
         self._order = np.argsort(~hot, kind="stable")
-        self._lay_out()
+        self.fit()
         self.update()
 
-    def _lay_out(self) -> None:
+    def fit(self) -> None:
+        """Set the cells for the neurons, the width and the zoom."""
         n, wide = max(len(self._order), 1), max(self.width(), 1)
         self._cell = max(1, min(theme.px(20), int((wide * theme.px(_GRID) / n) ** 0.5)))
         self._columns = max(1, wide // self._cell)
         self.setFixedHeight(-(-n // self._columns) * self._cell)
 
     def resizeEvent(self, event: QEvent) -> None:
-        self._lay_out()
+        self.fit()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         row, column = int(event.position().y()) // self._cell, int(event.position().x()) // self._cell
@@ -201,12 +206,20 @@ class TokenNeurons(QWidget):
         self.copy = Button(tr("Copy neuron ids"), "quiet", "copy")
         self.copy.clicked.connect(self._copy)
         self.strips.chosen.connect(self._show_layer)
-        column = QVBoxLayout(self)
+        column = self._column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(theme.px(6))
         for part in (self.strips, self.title, self.grid, self.line, self.ids):
             column.addWidget(part)
         column.addWidget(self.copy, 0, Qt.AlignmentFlag.AlignLeading)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self._column.setSpacing(theme.px(6))
+        self.ids.setFont(theme.font("code"))
+        self.ids.setFixedHeight(theme.px(_IDS))
+        self.strips.fit()
+        self.grid.fit()
 
     def show_token(self, record: Inspection, place: int, is_on_gpu: bool) -> None:
         """Show a token's neurons. is_on_gpu: whether the GPU computed all of them, if it is not known which."""
@@ -259,8 +272,6 @@ class TokenNeurons(QWidget):
         found = list(map(str, active.nonzero()[0].tolist()))
         lines = [" ".join(found[at : at + _IDS_OF_A_LINE]) for at in range(0, len(found), _IDS_OF_A_LINE)]
         self.ids.setPlainText("\n".join(lines))
-        self.ids.setFont(theme.font("code"))
-        self.ids.setFixedHeight(theme.px(_IDS))
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.ids.toPlainText().replace("\n", " "))

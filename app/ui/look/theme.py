@@ -167,7 +167,7 @@ class Theme(QObject):
     ) -> None:
         """Apply a theme: palette, font, style sheet, then all listening widgets.
 
-        Does nothing if the same colours and size are already applied. in_turns: the widgets follow in the next turn of
+        Does nothing if the same colours and size are already applied. in_turns: the widgets follow in the next turns of
         the event loop, and windows are painted only then. At once, a window with a long chat stands still for 100 ms.
         """
         hints = app.styleHints()
@@ -211,6 +211,12 @@ class Theme(QObject):
         else:
             while self._due:
                 self._tell()
+
+    def before_painting(self, step: Callable[[], object]) -> bool:
+        """Do a step in a turn of its own before windows are painted again. Return False if none waits for a change."""
+        if self._held:
+            self._due.append(step)
+        return bool(self._held)
 
     def _set_sheet(self, app: QApplication) -> None:
         app.setStyleSheet(qss())

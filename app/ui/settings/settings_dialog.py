@@ -227,6 +227,8 @@ class SettingsDialog(QDialog):
 
     def _set_groups_aside(self) -> None:
         """Hide the groups out of view: a style sheet costs twice as much for a visible widget."""
+        if self._set_aside:  # the change before has not come to its end
+            return
         self._scrolled = self.area.verticalScrollBar().value()
         self._set_aside = [
             group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,29 @@ def test_what_failed_behind_another_chat_returns_when_its_own_is_shown(make_desk
     desk.controller.open(chat)
     assert desk.drafts == ["and then"]
     assert desk.controller.next.of(chat) is None
+
+
+def test_it_does_not_return_into_a_chat_that_is_being_read(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.controller.send("hello")
+    other = desk.controller.open_conversation
+    desk.wait(lambda: desk.engine.is_ready)
+    desk.controller.new_chat()
+    desk.controller.send("words 100000 pace 0.01")
+    desk.wait(lambda: "word2 " in desk.last.text)
+    desk.controller.send("and then")
+    assert other is not None
+    del desk.memory._chats[other]  # as after a restart
+    may_read = threading.Event()
+    desk.reads.run("wait", may_read.wait)
+    desk.controller.open(other)
+    desk.controller.stop()
+    desk.wait(lambda: desk.engine.is_ready)
+    assert desk.drafts == []
+    may_read.set()
+    desk.wait(lambda: desk.controller.open_conversation == other)
+    assert desk.drafts == []
 
 
 def test_it_outlives_the_program(make_desk: MakeDesk) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication, QWidget
 from shiboken6 import isValid
+
+from app.ui.look import theme
 
 SLICE_S = 0.008
 AT_ONCE_S = 0.02  # for visible widgets, before the window is painted again
@@ -55,13 +58,25 @@ def later(widget: QWidget, step: Callable[[], bool]) -> None:
 
 
 def soon(widget: QWidget, step: Callable[[], bool]) -> None:
-    """Call `step` now, or later if the widget is scrolled out of view or this turn's time is used up."""
+    """Call `step` now, or later if the widget is scrolled out of view or this turn's time is used up.
+
+    In a change of theme, widgets in view have their step before the window is painted.
+    """
     slices, now = _current(), time.perf_counter()
-    if widget.isVisible() and (widget.visibleRegion().isEmpty() or now > (slices.at_once_until or now)):
-        later(widget, step)
+    is_in_view = not widget.visibleRegion().isEmpty()
+    if widget.isVisible() and (not is_in_view or now > (slices.at_once_until or now)):
+        if not is_in_view or not theme.current().before_painting(partial(_now, widget, step)):
+            later(widget, step)
         return
+    _now(widget, step)
+
+
+def _now(widget: QWidget, step: Callable[[], bool]) -> None:
+    if not isValid(widget):
+        return
+    slices = _current()
     slices.work.pop(widget, None)
-    slices.at_once_until = slices.at_once_until or now + AT_ONCE_S
+    slices.at_once_until = slices.at_once_until or time.perf_counter() + AT_ONCE_S
     slices.timer.start()
     if step():
         later(widget, step)

@@ -113,6 +113,23 @@ def test_the_neurons_of_a_layer_are_shown_and_copied(arrive: Arrive) -> None:
     assert lit[1] == theme.colour("sunken") != lit[0]
 
 
+def test_the_neurons_follow_the_zoom(arrive: Arrive) -> None:
+    person = ready(arrive)
+    say(person, "one two three")
+    dialog = opened(person)
+    dialog.answer.choose(2)
+    neurons = dialog.details.neurons
+
+    def sizes() -> tuple[int, ...]:
+        return neurons.strips.height(), neurons.grid.height(), neurons.ids.height(), neurons.ids.font().pixelSize()
+
+    theme.apply(theme.application(), "light", 1.5)
+    zoomed = sizes()
+    dialog.answer.choose(1)
+    dialog.answer.choose(2)
+    assert zoomed == sizes()
+
+
 def test_only_the_last_tokens_have_their_neurons(arrive: Arrive) -> None:
     person = ready(arrive)
     say(person, "one")

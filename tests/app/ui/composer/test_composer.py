@@ -545,3 +545,37 @@ def test_the_meter_tells_what_the_next_message_takes(composer: Composer) -> None
     assert composer.meter.text() == "59% of 1,024", "while it is written the engine tells by itself"
     composer.set_status(replace(READY, context_used=600))
     assert composer.meter.text() == "59% of 1,024", "the count from before the answer is out of date"
+
+
+def test_enter_while_a_chat_is_read_sends_only_what_can_go_once_it_is_shown(
+    composer: Composer, qtbot: QtBot, tmp_path: Path
+) -> None:
+    out = sent(composer)
+    composer.set_waits(True)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)  # nothing is written
+    composer.set_waits(False)
+    QApplication.processEvents()
+    (file := tmp_path / "a.txt").write_text("words")
+    composer.attach([file])
+    qtbot.waitUntil(lambda: not composer.draft.is_reading)
+    composer.draft.measure(composer.draft.texts, [Measure(1, 1, 5)])
+    QApplication.processEvents()
+    assert out == [], "an attachment of later does not go by itself"
+    composer.draft.take()
+
+    composer.set_waits(True)
+    composer.set_status(EngineStatus(Phase.OFF))
+    qtbot.keyClicks(composer.field, "Hello")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    composer.submit_to(lambda text, given: out.append(text))
+    composer.set_waits(False)
+    QApplication.processEvents()
+    composer.set_status(READY)
+    QApplication.processEvents()
+    assert (out, composer.text()) == ([], "Hello"), "nor does a message once a model is loaded"
+    composer.set_waits(True)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    composer.submit_to(lambda text, given: out.append(text))
+    assert out == []
+    composer.set_waits(False)
+    qtbot.waitUntil(lambda: out == ["Hello"])

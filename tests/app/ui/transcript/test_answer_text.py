@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from PySide6.QtCore import Qt, QUrl
+from PySide6.QtCore import QEvent, QObject, Qt, QUrl
 from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
@@ -31,7 +31,7 @@ from app.text.markdown_blocks import FORMULA, STRUT, CodeBlock
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.text import prose
+from app.ui.transcript.text import prose, slices
 from app.ui.transcript.text.code_block import CodeBlockView
 from app.ui.transcript.text.further_rows import FurtherRows
 from app.ui.transcript.text.prose import Prose, Table
@@ -357,3 +357,29 @@ def test_bold_words_have_a_weight_that_the_font_has(transcript: Transcript) -> N
     (text,) = transcript.views[-1].findChildren(Prose)
     cursor = text.document().find("bold")
     assert cursor.charFormat().fontWeight() == 600, "at 700 Qt smears the letters of the next lighter weight"
+
+
+def test_a_look_is_painted_when_all_texts_in_view_have_it(
+    transcript: Transcript, qtbot: QtBot, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show(transcript, [answer("Some *words*.\n\n| a |\n|---|\n| 1 |\n\nAnd more.\n\n```\ncode\n```\n\nThe end.")])
+    monkeypatch.setattr(slices, "AT_ONCE_S", 0.0)
+    texts = [text for text in transcript.findChildren(Prose) if not text.visibleRegion().isEmpty()]
+    assert len(texts) > 2
+    old: list[int] = []
+
+    class Watch(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Paint:
+                old.append(sum(text._outdated for text in texts))
+            return False
+
+    watch = Watch()
+    for text in texts:
+        text.viewport().installEventFilter(watch)
+    try:
+        theme.apply(qapp, "dark", 1.0, in_turns=True)
+        qtbot.waitUntil(lambda: bool(old), timeout=5000)
+        assert old[0] == 0
+    finally:
+        theme.apply(qapp, "light", 1.0)
