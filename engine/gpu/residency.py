@@ -31,6 +31,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
+_THERE_AND_BACK = 2  # placings for a short answer between two of a long chat
 _USUAL_ANSWER = 256  # tokens, for which placing the model again shall pay
 
 
@@ -76,7 +77,8 @@ class GpuResidency(PlacedModel):
     def should_place_for(self, n_prompt: int, n_answer: int) -> bool:
         """Return whether to place the model again for a conversation with an answer of so many tokens at most.
 
-        It does not fit into the KV cache, or an earlier one left so much KV cache that placing again pays.
+        It does not fit into the KV cache, or an earlier one left so much KV cache that placing again pays, even if the
+        earlier one goes on afterwards.
         """
         n_tokens = n_prompt + n_answer
         if not self.holds(n_tokens):
@@ -86,7 +88,7 @@ class GpuResidency(PlacedModel):
         if kv_sizes(self._base.context, n_tokens)[0] >= self._least_positions:
             return False
         saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self._setting, self.placement, n_tokens)
-        return saved_s > self._placing_s
+        return saved_s > _THERE_AND_BACK * self._placing_s
 
     def place_for(self, n_tokens: int, cancelled: Callable[[], bool] = never) -> None:
         """Place the model again with KV cache for a conversation of this length. All caches become invalid.

@@ -13,7 +13,7 @@ from samples.tiny_model import make_tiny_model
 from engine.config import SamplingConfig
 from engine.errors import HostMemoryError
 from engine.evaluation.evaluate import last_logits
-from engine.gpu import placed_model
+from engine.gpu import placed_model, residency
 from engine.gpu.residency import GpuResidency
 from engine.job import Job
 from engine.model import window_memory
@@ -184,10 +184,11 @@ def test_a_short_chat_gets_the_weights_back_where_that_pays(
     session, before, gpu = ChatSession(small), n_cached(small), gpu_of(small)
     ask(session, tokens(200))
     assert not gpu.is_whole
-    gpu._placing_s = 1e9
-    ask(session, tokens(20))
+    monkeypatch.setattr(residency, "saved_by_kv", lambda *_: 1.0)  # seconds per token
+    gpu._placing_s = 2.0
+    ask(session, tokens(20))  # 3 tokens: less than there and back
     assert n_cached(small) > before
-    gpu._placing_s = 0
+    gpu._placing_s = 1.0
     ask(session, tokens(20))
     assert n_cached(small) == before
     assert gpu.is_whole
