@@ -262,18 +262,25 @@ def prepare_wine(wine: Wine) -> str:
         build_replacements(Path(place))
         for file in Path(place).glob("*.dll"):
             shutil.copyfile(file, system / file.name)
-    shutil.rmtree(wine.sources, ignore_errors=True)
-    listed = _output(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-    for name in listed.split("\0"):
-        if name and (ROOT / name).is_file():
-            (wine.sources / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, wine.sources / name)
+    copy_sources(wine)
     with tempfile.TemporaryDirectory() as place:  # the window shows Hearth's own metadata
         _pip("wheel", "--no-build-isolation", "--wheel-dir", place, str(ROOT))
         with zipfile.ZipFile(next(Path(place).glob("*.whl"))) as wheel:
             metadata = [name for name in wheel.namelist() if ".dist-info/" in name]
             wheel.extractall(wine.python.parent / "Lib" / "site-packages", metadata)
     return "ucrtbase.dll, icuuc.dll, bcryptprimitives.dll"
+
+
+def copy_sources(wine: Wine) -> None:
+    """Replace the copy of the sources, but keep its build folder. Raises: CheckError."""
+    for old in wine.sources.glob("*"):
+        if old.name != "build":
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    listed = _output(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+    for name in listed.split("\0"):
+        if name and (ROOT / name).is_file():
+            (wine.sources / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, wine.sources / name)
 
 
 def build_replacements(folder: Path) -> None:
@@ -471,6 +478,7 @@ def record_of(results: dict[str, list[str]], files: Sequence[str]) -> dict[str, 
 
 def freeze(wine: Wine) -> str:
     """Freeze the program. Raises: CheckError. Cost: 9 minutes on two cores."""
+    shutil.rmtree(wine.sources / "build", ignore_errors=True)
     wine.run(["installer/icons.py", "build/icons"])
     places = ["--distpath", "build/program", "--workpath", "build/work"]
     wine.run(["-m", "PyInstaller", "--noconfirm", "--log-level", "WARN", *places, "installer/hearth.spec"], 3000)

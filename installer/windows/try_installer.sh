@@ -6,7 +6,7 @@
 #
 # PROGRAM: build/program/hearth, as windows_check.py --program leaves it. ICONS: made by installer/icons.py. INNO: Inno
 # Setup 6, the npm package innosetup 6.4.1 unpacked. REPLACEMENTS: the DLLs that windows_check.py puts into system32.
-# Needs Wine with its 32-bit part (Debian: wine, wine64, wine32:i386), xvfb and xdotool. Takes 5 minutes.
+# Needs Wine with its 32-bit part (Debian: wine, wine64, wine32:i386), xvfb and xdotool. Takes 5 to 7 minutes.
 set -euo pipefail
 [ $# = 4 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
 program=$(realpath "$1") icons=$(realpath "$2") inno=$(realpath "$3") replacements=$(realpath "$4")

@@ -92,6 +92,22 @@ def test_on_windows_the_smoke_test_keeps_the_users_name_and_none_of_their_folder
     assert {given[name] for name in folders} == {str(tmp_path)}
 
 
+def test_new_sources_leave_the_frozen_program_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy, program = tmp_path / "copy", tmp_path / "copy" / "build" / "program" / "hearth.exe"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    (copy / "app").mkdir()
+    for old in ("app/removed.py", "removed.txt"):
+        (copy / old).touch()
+    sources = tmp_path / "sources"
+    (sources / "app").mkdir(parents=True)
+    (sources / "app" / "new.py").write_text("new = 1\n")
+    subprocess.run(["git", "init", "-q", str(sources)], check=True)
+    monkeypatch.setattr(windows_check, "ROOT", sources)
+    windows_check.copy_sources(SimpleNamespace(sources=copy))  # type: ignore[arg-type]
+    assert {path.relative_to(copy) for path in copy.rglob("*.*")} == {Path("app/new.py"), program.relative_to(copy)}
+
+
 @pytest.mark.timeout(3000)
 @pytest.mark.skipif(CACHE not in os.environ, reason=f"{CACHE} names no folder for the check under Wine")
 @pytest.mark.skipif(not shutil.which("wine"), reason="Wine is not installed")
