@@ -66,8 +66,8 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     why.append(f"There is room for a context of {model.context} tokens.")
     if not residency.holds(model.context):
         why.append(
-            f"The KV cache on the GPU holds {placement.cached_positions} tokens until a conversation is longer. It "
-            "then grows in place of weights."
+            f"The KV cache on the GPU holds {placement.cached_positions}"
+            " tokens until a conversation is longer. It then grows in place of weights."
         )
     return {
         "line": f"{where}, {about(rate)}",

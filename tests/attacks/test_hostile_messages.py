@@ -260,7 +260,7 @@ def test_what_is_in_view_waits_when_a_turn_has_worked_long_enough(
     now, done = [100.0], []
 
     def step(part: QWidget) -> bool:
-        now[0] += 0.03
+        now[0] += 0.015
         done.append(parts.index(part))
         return False
 

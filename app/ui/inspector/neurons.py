@@ -146,6 +146,7 @@ class LayerGrid(QWidget):
         self._active = self._before = self._hot = np.zeros(0, bool)
         self._columns, self._cell = 1, 1
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName(tr("Neurons active"))
         self.setMouseTracking(True)
 
     def show_layer(self, active: Flags, before: Flags, hot: Flags) -> None:
