@@ -106,7 +106,7 @@ def _as_published(config: ModelConfig) -> ModelConfig:
 
 def _metadata(config: ModelConfig) -> Iterator[bytes]:
     family = next(one for one in FAMILIES if one.name == config.family)
-    arch = family.architectures[-1 if config.n_experts else 0]
+    arch = family.architectures[family.name == "nemotron_h" and config.n_experts > 0]
     yield value("general.architecture", arch)
     yield value("general.name", "synthetic")  # from published names llama.cpp concludes what tokens are
     keys: dict[str, Any] = {

@@ -54,7 +54,7 @@ _WITH_EXPERTS = ("granitemoe", "olmoe", "dbrx")
 
 
 # These names mean multimodal models in Hugging Face's format.
-_WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "phi3_v")
+_WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe", "phi3_v")
 
 
 def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:

@@ -399,6 +399,40 @@ def test_the_text_part_of_mistrals_with_pictures(
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
+def test_the_text_part_of_qwen3_vl(tmp_path: Path) -> None:
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    torch.manual_seed(0)
+    text = {**SHAPE, "head_dim": 32, "tie_word_embeddings": False, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}}  # fmt: skip
+    tower = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "patch_size": 4,
+             "out_hidden_size": SHAPE["hidden_size"], "deepstack_visual_indexes": [0]}  # fmt: skip
+    ids = {f"{kind}_token_id": 0 for kind in ("image", "video", "vision_start", "vision_end")}
+    theirs = Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=tower, **ids)).eval().float()
+    tokens = np.random.default_rng(1).integers(3, SHAPE["vocab_size"], 40)
+    with torch.no_grad():
+        wanted = theirs(input_ids=torch.from_numpy(tokens)[None]).logits[0].numpy()
+    theirs.save_pretrained(tmp_path)
+    opened = open_model(tmp_path)
+    weights = load_weights(opened)
+    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    assert np.abs(run(model, tokens, KVCache(opened.config, CONTEXT)) - wanted).max() < CLOSE
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-moe"])
+def test_gguf_files_of_the_text_part_of_qwen3_vl(
+    name: str, references: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    reference = references(name)
+    opened = open_model(write_gguf(reference.folder, tmp_path / "m.gguf", reference.case))
+    old, new = f"{reference.case.gguf}.", reference.case.gguf.replace("qwen3", "qwen3vl")
+    metadata = {key.replace(old, f"{new}."): value for key, value in opened.source.metadata.items()}
+    metadata |= {"general.architecture": new, f"{new}.rope.dimension_sections": [6, 5, 5, 0],
+                 f"{new}.n_deepstack_layers": 3}  # fmt: skip
+    assert config_from_gguf(metadata, set(opened.source.tensors)) == opened.config
+
+
 def test_hunyuan_says_some_numbers_layer_by_layer() -> None:
     base = {**SHAPE, "model_type": "hunyuan_v1_moe", "hidden_act": "silu", "num_experts": 4, "moe_topk": [2, 2, 2],
             "moe_intermediate_size": [80, 80, 80], "num_shared_expert": [1, 1, 1]}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Qwen3, dense: LLaMA with a norm over each head of q and k."""
+"""Qwen3, dense, and the text part of Qwen3-VL: LLaMA with a norm over each head of q and k."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
+# Of text, positions are the same in all sections of the rotated values.
+PICTURE_KEYS = frozenset({"rope.dimension_sections", "n_deepstack_layers"})
+
 QWEN3 = Family(
     name="qwen3",
-    model_types=("qwen3",),
-    architectures=("qwen3",),
+    model_types=("qwen3", "qwen3_vl_text"),
+    model_types_with_pictures=("qwen3_vl",),
+    architectures=("qwen3", "qwen3vl"),
     hf=Layout(HF_NAMES),
     gguf=Layout(GGUF_NAMES),
     hf_handles=frozenset({"sliding_window", "attention_bias"}),
+    gguf_handles=PICTURE_KEYS,
     max_context=32768,
     activation="silu",
     features={"qk_norm": True},

@@ -1,4 +1,7 @@
-"""Qwen3 with experts (30B-A3B, 235B-A22B, Coder): Qwen3's attention with a router and many small experts."""
+"""Qwen3 with experts (30B-A3B, 235B-A22B, Coder): Qwen3's attention with a router and many small experts.
+
+Of Qwen3-VL, the text part of GGUF files.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.model.families.dense.qwen2 import windows_of_qwen
+from engine.model.families.dense.qwen3 import PICTURE_KEYS
 from engine.model.family.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf, refuse_layers_without
 from engine.model.family.family import Family
 from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
@@ -27,20 +31,21 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    read.required("qwen3moe.expert_feed_forward_length", int)  # feed_forward_length is for layers without experts
-    return experts_from_gguf(read, "qwen3moe", "softmax")
+    arch = read.required("general.architecture", str)
+    read.required(f"{arch}.expert_feed_forward_length", int)  # feed_forward_length is for layers without experts
+    return experts_from_gguf(read, arch, "softmax")
 
 
 QWEN3_MOE = Family(
     name="qwen3_moe",
     model_types=("qwen3_moe",),
-    architectures=("qwen3moe",),
+    architectures=("qwen3moe", "qwen3vlmoe"),
     hf=Layout(HF_NAMES | _EXPERTS),
     gguf=Layout(GGUF_NAMES | GGUF_EXPERTS),
     hf_handles=frozenset(
         {"sliding_window", "attention_bias", "num_experts", "num_local_experts", "moe_intermediate_size"}
     ),
-    gguf_handles=GGUF_EXPERT_KEYS,
+    gguf_handles=GGUF_EXPERT_KEYS | PICTURE_KEYS,
     max_context=32768,
     activation="silu",
     experts=True,
