@@ -77,7 +77,13 @@ class _Process:
                 self._idle.cancel()
             try:
                 return _checked(self._ask({"source": source, "tokens": tokens}))
-            except (OSError, ValueError, queue.Empty) as error:  # it ended, was too slow, or answered nonsense
+            except (
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                queue.Empty,
+            ) as error:  # it ended, was too slow, or answered nonsense
                 log.info("A diagram could not be drawn: %s", type(error).__name__)
                 self._end()
                 return None
@@ -129,7 +135,7 @@ def _read(process: subprocess.Popen[bytes], answers: queue.Queue[bytes]) -> None
 
 
 def _checked(answer: Any) -> PlainSvg | None:
-    """Return a drawing after checking it: what drew it is not trusted. Raises ValueError."""
+    """Return a drawing after checking it: what drew it is not trusted. Raises ValueError, KeyError, TypeError."""
     if not isinstance(answer, dict):
         raise ValueError("No answer.")
     if "svg" not in answer:

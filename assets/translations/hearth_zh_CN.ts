@@ -1165,7 +1165,7 @@
 <message><source>Which neurons were active is kept only for the last {n} of this answer's tokens.</source><translation>仅保留此回答最后 {n} 个词元激活了哪些神经元。</translation></message>
 <message><source>Which neurons were active was not recorded for this answer.</source><translation>此回答未记录激活了哪些神经元。</translation></message>
 <message><source>under 0.1%</source><translation>低于 0.1%</translation></message>
-<message><source>{n} also for the token before, in the stronger colour</source><translation>其中 {n} 个在前一个词元也激活，颜色更深</translation></message>
+<message><source>{n} also for the token before, in the stronger colour</source><translation>其中 {n} 个在前一个词元也激活，颜色更醒目</translation></message>
 <message><source>Commands, chats, models, settings</source><translation>命令、聊天、模型、设置</translation></message>
 <message><source>Find commands, chats, models and settings</source><translation>查找命令、聊天、模型和设置</translation></message>
 <message><source>Found</source><translation>结果</translation></message>

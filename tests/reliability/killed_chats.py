@@ -3,10 +3,10 @@
     python tests/reliability/killed_chats.py FOLDER TOKENS SEED [DRAFT]
 
 Answers are greedy, so that each is known: an answer that was killed must begin as it began before, and the first one
-after a restart must be the one that is computed without any cache. Where the CPU has AMX, it is not used: it rounds
-prompts in another way than answers, so that a computed prompt can continue otherwise than a restored one. Guesses are
-made from the text, and by the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens and in the
-end; "faults" must be empty.
+after a restart must be the one that is computed without any cache. AMX is not used: with it, products of prompts are
+rounded differently from those of answers, so the text after a computed prompt may differ from that after a restored
+one. Guesses come from the text, and from the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens
+and in the end; "faults" must be empty.
 """
 
 from __future__ import annotations

@@ -13,19 +13,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// The ring's place of a tile; a barrier's phase flips every time its place comes round.
-struct Turn {
-    int stage = 0;
-    u32 phase = 0;
-
-    __device__ __forceinline__ void next(int stages) {
-        if (++stage == stages) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 // Copy KEYS positions from `place` on into boxes of 64 columns; zeros from `count` positions on and beyond dim. 128 threads.
 template <int DIM, int KEYS>
 __device__ __forceinline__ void bring(u8* room, u32 at, const Kept& k, int codec, u64 place, int count, int dim) {

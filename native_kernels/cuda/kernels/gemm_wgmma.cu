@@ -25,19 +25,6 @@ struct Result {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// The stages alternate; a barrier's phase flips every time its stage comes round.
-struct Turn {
-    int stage = 0;
-    u32 phase = 0;
-
-    __device__ __forceinline__ void next(int stages) {
-        if (++stage == stages) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 // A thread's sums: pairs of columns, eight apart, of two rows eight apart. The previous values are read for many pairs
 // at once before any result is written: the compiler must assume that a write could change the next read.
 template <int N>

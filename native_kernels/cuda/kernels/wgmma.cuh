@@ -29,6 +29,19 @@ struct Cluster {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+// The stage of a ring in shared memory; its barrier's phase flips every time the stage comes round.
+struct Turn {
+    int stage = 0;
+    u32 phase = 0;
+
+    __device__ __forceinline__ void next(int stages) {
+        if (++stage == stages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
 __device__ __forceinline__ void make_barrier(u32 at, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(at), "r"(arrivals) : "memory");
 }

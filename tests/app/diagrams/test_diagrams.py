@@ -111,6 +111,13 @@ def test_a_slow_diagram_ends_with_its_process_and_the_next_one_is_drawn(monkeypa
 
 
 @needs_merman
+@pytest.mark.parametrize("answer", [{"svg": "<svg/>"}, {"svg": "<svg/>", "width": None, "height": 1}, [], {"svg": 3}])
+def test_a_malformed_answer_costs_one_diagram(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "is_plain", lambda svg: svg == "<svg/>")
+    monkeypatch.setattr(process._Process, "_ask", lambda *_: answer)
+    assert process._Process().draw("pie", {}) is None
+
+
 def test_a_killed_process_costs_one_diagram(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.draw(KINDS["er"], LIGHT) is not None
     running = process._process._process

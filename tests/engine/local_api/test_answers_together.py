@@ -20,6 +20,7 @@ from engine.config import EngineConfig
 from engine.errors import DeviceFailedError, HostMemoryError
 from engine.executor.adaptation import Adaptation
 from engine.gpu import loaded_part
+from engine.gpu.residency import GpuResidency
 from engine.job import Job
 from engine.local_api import answering
 from engine.local_api.answering import ApiAnswers
@@ -515,10 +516,14 @@ def test_on_a_gpu_each_gets_what_it_gets_alone(
     model.close()
 
 
-def test_a_model_that_was_loaded_for_one_answer_gives_several_the_same(machine: FakeGpuMachine, folder: Path) -> None:
+def test_a_sequence_too_long_for_its_share_of_the_gpu_is_computed_by_itself(
+    machine: FakeGpuMachine, folder: Path, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     prompts = [LONG, PROMPTS[0]]
     alone = answers(Window(machine.load(folder)), prompts)[0]
     model = machine.load(folder)
     object.__setattr__(model.engine, "sequences", 3)  # it was loaded for one
+    monkeypatch.setattr(GpuResidency, "should_place_for", lambda *_: False)  # which would give each a whole context
     assert answers(Window(model), prompts)[0] == alone
+    assert set(sizes) == {0}
     model.close()
