@@ -121,7 +121,7 @@ def test_a_chat_outgrows_its_cache_on_the_gpu(own_gpu: Gpu, monkeypatch: pytest.
             sizes.append(model.gpu.placement.cached_positions)
             found.append([event.token_id for event in events][:4])
         assert session.context_used <= sizes[-1]
-        assert sizes == [1024] * 4 if fewest == 1024 else sizes[0] < sizes[2] < sizes[3]
+        assert sizes == [1024] * 4 or (fewest < 1024 and sizes[0] < sizes[2] < sizes[3]), sizes
         model.close()
     assert found[:3] == found[3:]
 

@@ -93,7 +93,7 @@ def break_context(uuid: str) -> None:
 def lose_one() -> list[Any]:
     """Answer on a GPU, lose it, answer on the CPU, load again, answer on the other GPU.
 
-    Returns the UUID of the model's GPU at each answer (None: the CPU), and the answers, or the kind of failure.
+    Returns at each answer the UUID of the model's GPU (None: the CPU), the answer or the kind of failure, and why there.
     """
     events: list[protocol.Event] = []
     host, seen = EngineHost(events.append), []
@@ -107,8 +107,10 @@ def lose_one() -> list[Any]:
     def answer(name: str) -> None:
         messages = [{"role": "user", "content": "What is the capital of France?"}]
         text = ask(protocol.Generate(name, messages, {"max_tokens": 8, "temperature": 0}))
-        gpu = host._model.gpu if host._model is not None else None
-        seen.append((gpu.info.uuid if gpu is not None and gpu.is_usable else None, text))
+        model = host._model
+        gpu = model.gpu if model is not None else None
+        reason = model.device_reason if model is not None else ""
+        seen.append((gpu.info.uuid if gpu is not None and gpu.is_usable else None, text, reason))
 
     ask(protocol.Load("load", str(starter_model()), {"device": "auto"}))
     answer("before")
@@ -134,7 +136,7 @@ def lose_one() -> list[Any]:
 def test_a_gpu_that_is_lost_while_a_model_runs(gpus: list[GpuInfo]) -> None:
     before, broken, on_the_cpu, after = alone(lose_one)
     assert before[0] in {gpu.uuid for gpu in gpus}
-    assert broken == (None, "DeviceFailedError")
+    assert broken[:2] == (None, "DeviceFailedError")
     assert (on_the_cpu[0], "Paris" in on_the_cpu[1]) == (None, True)
-    assert {before[0], after[0]} == {gpu.uuid for gpu in gpus}
+    assert {before[0], after[0]} == {gpu.uuid for gpu in gpus}, after[2]
     assert "Paris" in after[1]
