@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,7 @@ from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, ArtefactEntry, FileEn
 from engine.conversion.bundle_layout import Layout, Part
 from engine.conversion.carried_artefacts import Carried
 from engine.errors import DiskSpaceError, EngineError, InvalidRequestError
-from engine.job import CancelCheck
+from engine.job import CancelCheck, CountProgress
 from engine.model.model_files import OpenedModel
 from engine.plain_config import from_plain
 
@@ -130,7 +130,7 @@ class ConversionFolder:
         self,
         claim: Receipt | ArtefactReceipt,
         file: str,
-        progress: Callable[[int], None],
+        progress: CountProgress,
         cancelled: CancelCheck,
     ) -> bool:
         """Return whether the files of a receipt are unchanged. Units: progress in bytes read."""

@@ -26,7 +26,7 @@ from engine.gpu.trial import budget
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import VramPolicy
 from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.loading.modes import choose_mode
 from engine.model.kv_cache import read_cache_bytes
 from engine.placement.setting import KnownInputs
@@ -154,7 +154,7 @@ class PlacedModel:
             return solved, times
         raise GpuFullError(f"the memory of {self._opened.info.name} ran out {_ATTEMPTS} times while it was loaded")
 
-    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> ReadTimes | None:
+    def _timed(self, solved: Solved, cancelled: CancelCheck) -> ReadTimes | None:
         """Return the times of tokens; None if neither side could take neurons from the other."""
         if not can_balance(solved.setting, self.placement, self._now.model):
             return None
@@ -174,7 +174,7 @@ class PlacedModel:
         pending = (self.reading, None if self._part is None else self._part.pinned_weights)
         return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
 
-    def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
+    def _solved(self, mode: Mode, cancelled: CancelCheck) -> Solved:
         base, steps = self._base, self._base.steps
         engine = replace(base.engine, mode=mode, context=base.context, kv_cache=base.kv_codec)
 

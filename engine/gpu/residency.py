@@ -17,7 +17,7 @@ from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.job import Job, never
+from engine.job import CancelCheck, Job, never
 from engine.loading.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
@@ -90,7 +90,7 @@ class GpuResidency(PlacedModel):
         saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self._setting, self.placement, n_tokens)
         return saved_s > _THERE_AND_BACK * self._placing_s
 
-    def place_for(self, n_tokens: int, cancelled: Callable[[], bool] = never) -> None:
+    def place_for(self, n_tokens: int, cancelled: CancelCheck = never) -> None:
         """Place the model again with KV cache for a conversation of this length. All caches become invalid.
 
         Raises: Cancelled, with nothing changed; no other errors: if it fails, the CPU computes.
@@ -132,7 +132,7 @@ class GpuResidency(PlacedModel):
         self._note("The GPU's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
-    def balance(self, cancelled: Callable[[], bool] = never) -> float | None:
+    def balance(self, cancelled: CancelCheck = never) -> float | None:
         """Release GPU memory and pinned RAM that other programs need, or take GPU memory back.
 
         Call this while the engine is idle. Returns the seconds until the next useful call; None: never. cancelled:
@@ -150,7 +150,7 @@ class GpuResidency(PlacedModel):
         away = self._part is None and not self._is_away
         return None if away else max(self._policy.seconds_to_look, 0.1)
 
-    def _take_back(self, cancelled: Callable[[], bool]) -> None:
+    def _take_back(self, cancelled: CancelCheck) -> None:
         info, held = self._opened.info, self.vram_bytes
         free = self._free_bytes() if self._part is not None else budget.free_bytes(info.index)
         now = 0 if self._part is None else self._budget_bytes
@@ -209,7 +209,7 @@ class GpuResidency(PlacedModel):
         except CudaError:
             return None
 
-    def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = never) -> None:
+    def _load_again(self, mode: Mode, cancelled: CancelCheck = never) -> None:
         """Place and load the model again. If that fails, the CPU computes, until there is memory again."""
         try:
             self.load(mode, job=Job(cancelled), balancing=False)  # an answer may be waiting
@@ -274,8 +274,7 @@ def load_residency(
     engine = base.engine
     base.steps.begin("machine")
     if not engine.hardware_file:  # measure before the model takes GPU memory
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), gpus=True)
         info = next((one for one in profile.gpus if one.uuid == info.uuid), info)
     try:
@@ -285,7 +284,7 @@ def load_residency(
 
         base.steps.begin("gpu")
 
-        def open_gpu(cancelled: Callable[[], bool] = never) -> OpenedGpu:
+        def open_gpu(cancelled: CancelCheck = never) -> OpenedGpu:
             return choice.open_tried(gpu, profile, threads, not engine.hardware_file, cancelled)
 
         part = GpuResidency(open_gpu(job.cancelled), base, open_gpu)

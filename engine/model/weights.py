@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.job import Job
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
@@ -287,8 +287,7 @@ def load_weights(
     matrices: dict[str, PackedMatrix] = {}
     unchecked: deque[tuple[PackedMatrix, PlannedTensor]] = deque()
     for tensor in plan:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         try:
             if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
@@ -310,8 +309,7 @@ def load_weights(
         done += _file_bytes(opened, tensor)
         job.progress(done, total)
     for matrix, tensor in unchecked:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
     ram_bytes = copied if chosen == "mapped" else n_bytes

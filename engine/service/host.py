@@ -11,14 +11,13 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Cancelled, InvalidRequestError, ServerError
-from engine.job import Job, Progress, StagedJob
+from engine.job import CancelCheck, Job, Progress, StagedJob
 from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
 from engine.service.embedder import Embedder
@@ -369,7 +368,7 @@ class EngineHost:
             case protocol.Serve() | protocol.Cancel():
                 raise AssertionError("they are answered in submit")
 
-    def _stop_wanted(self, request_id: str) -> Callable[[], bool]:
+    def _stop_wanted(self, request_id: str) -> CancelCheck:
         return lambda: request_id in self._cancelled or self._closed.is_set()
 
     # -------------------------------------------------------------- load

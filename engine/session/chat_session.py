@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from engine.config import SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
 from engine.session.generate import (
@@ -392,7 +392,7 @@ class ChatSession:
             return self.adaptation.adapt(self.model.hot_blocks)
         return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
 
-    def draft_step(self, cancelled: Callable[[], bool]) -> float | None:
+    def draft_step(self, cancelled: CancelCheck) -> float | None:
         """Do one step of idle work for the smaller model that guesses, as Drafting.step."""
         if self.drafting is None:
             return None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.decode.decode_program import MOST_TOKENS
 from engine.errors import Cancelled
-from engine.job import Job, never
+from engine.job import CancelCheck, Job, never
 from engine.prompt_cache.kept_prompts import shared_length
 from engine.session.generate import SMALLEST_CHUNK_TOKENS, decode_one_token, prefill
 from engine.session.guesses import LEAST_GAIN, StepTimes, best_number
@@ -153,7 +153,7 @@ class Draft:
 
     # ------------------------------------------------------------------ while the engine is idle
 
-    def follow(self, text: Sequence[int], cancelled: Callable[[], bool] = never) -> bool:
+    def follow(self, text: Sequence[int], cancelled: CancelCheck = never) -> bool:
         """Compute some of the text that the draft lacks; return whether there is more.
 
         Cost: up to _MOST_CATCH_UP tokens, unless cancelled between two layers.

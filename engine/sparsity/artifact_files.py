@@ -24,9 +24,8 @@ from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, Inva
 from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
-from engine.job import CancelCheck, never
+from engine.job import CancelCheck, CountProgress, never
 
-Progress = Callable[[int], None]
 Listing = Callable[[], None]
 
 log = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ def save_artifact(
     version: int,
     values: Mapping[str, Any],
     tensors: Mapping[str, NDArray[Any]],
-    progress: Progress = lambda done: None,
+    progress: CountProgress = lambda done: None,
     cancelled: CancelCheck = never,
     listing: Listing | None = None,
 ) -> Path:
@@ -203,7 +202,7 @@ def open_tensors(folder: Path, name: str) -> MappedSource:
 
 
 def _write_tensors(
-    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: Progress, cancelled: CancelCheck
+    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: CountProgress, cancelled: CancelCheck
 ) -> str:
     """Write one safetensors file; return its SHA-256. The format's library would copy every tensor to memory."""
     # Wide numbers first, which aligns all of them.

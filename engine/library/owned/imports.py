@@ -17,7 +17,7 @@ from engine.bundle.bundle import BundleSource
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
 from engine.files import spelled
-from engine.job import CancelCheck
+from engine.job import CancelCheck, CountProgress
 from engine.library.owned.library_file import flush_folder
 from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
@@ -122,8 +122,8 @@ def _companions(opened: OpenedModel) -> Iterator[Path]:
 def copy_checked(
     source: Path,
     target: Path,
-    copied: Callable[[int], None],
-    checked: Callable[[int], None],
+    copied: CountProgress,
+    checked: CountProgress,
     cancelled: CancelCheck,
 ) -> str:
     """Copy a file so that the target is complete or absent, read it back and compare; return its SHA-256.
@@ -151,7 +151,7 @@ def copy_checked(
     return wanted
 
 
-def file_hash(path: Path, progress: Callable[[int], None], cancelled: CancelCheck) -> str:
+def file_hash(path: Path, progress: CountProgress, cancelled: CancelCheck) -> str:
     """Return the SHA-256 of a file. Raises: OSError, Cancelled."""
     with path.open("rb") as reading:
         return _pump(reading.read, lambda piece: None, progress, cancelled)
@@ -190,7 +190,7 @@ def _flush(file: IO[bytes]) -> None:
 def _pump(
     read: Callable[[int], bytes],
     write: Callable[[bytes], object],
-    progress: Callable[[int], None],
+    progress: CountProgress,
     cancelled: CancelCheck,
 ) -> str:
     digest, done = hashlib.sha256(), 0

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.bundle.bundle import shifted
 from engine.errors import Cancelled, EngineError, LibraryError
-from engine.job import CancelCheck, Job
+from engine.job import CancelCheck, CountProgress, Job
 from engine.library.owned.disk_space import check_free_space
 from engine.library.owned.imports import copy_checked, disk_refused
 from engine.library.owned.library_file import (
@@ -166,8 +166,7 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
         check_free_space(target, sum(item.n_bytes for item in items if item.source in far), doing="copied")
     total, done = sum(item.n_bytes for item in items), 0
     for item in items:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         job.progress(done, total)
         copied = None
         try:
@@ -186,7 +185,7 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
     job.progress(total, total)
 
 
-def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: CancelCheck) -> Path:
+def _copied(item: Item, target: Path, progress: CountProgress, cancelled: CancelCheck) -> Path:
     """Copy the item's files to a hidden folder and return it. Reuses what an interrupted call finished."""
     folder, done = _copies(item, target), 0
     if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):
