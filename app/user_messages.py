@@ -299,7 +299,7 @@ def describe_library_death(reason: str, details: str = "") -> UserMessage:
     """Return the message for a library process that died so often that it is not restarted."""
     return _message(
         tr("Models cannot be managed right now"),
-        tr("The model manager stopped several times in a row. You can go on chatting; nothing is lost."),
+        tr("The model manager stopped several times in a row. You can keep chatting; nothing is lost."),
         f"{reason}\n\n{details}".strip(),
         "warn",
         Action.REFRESH_MODELS,
@@ -438,7 +438,7 @@ def _why(error: StoreError) -> str:
                 return tr("The folder of your chats cannot be written.")
             return tr("The folder {folder} cannot be written.", folder=error.path.parent)
         case "locked":
-            return tr("Another program holds the file of your chats.")
+            return tr("Another program is using the file of your chats.")
         case "damaged":
             return tr("The file of your chats is damaged, and no new one can be written beside it.")
         case "missing":

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         print(failure, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here: what was fetched is kept.", file=sys.stderr)
+        print("\nStopped. The same command continues from here.", file=sys.stderr)
         return 130
     if arguments.command == "run":
         # -P: a folder named app where the person happens to stand must not be taken for Hearth's.

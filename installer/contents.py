@@ -59,7 +59,7 @@ Entry = tuple[str, str, str]  # where it lies in the program, where it comes fro
 
 
 def own_files(root: Path) -> list[tuple[str, str]]:
-    """(file, folder in the program) of everything of ours that is no Python module."""
+    """(file, folder in the program) of everything of ours that is not a Python module."""
     pairs = [(path, Path(ASSETS, path.relative_to(root / "assets").parent)) for path in _files(root / "assets")]
     for package in PACKAGES:
         pairs += [(path, path.relative_to(root).parent) for path in _files(root / package) if path.suffix != ".py"]

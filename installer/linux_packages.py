@@ -152,7 +152,7 @@ def deb(tree: Tree, folder: Path) -> Path:
         env={**os.environ, "SOURCE_DATE_EPOCH": str(tree.made_at_s)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        raise BuildError(f"dpkg-deb failed: {done.stderr.strip()}", "look at what it says, then run it again.")
+        raise BuildError(f"dpkg-deb failed: {done.stderr.strip()}", "read its output, then run it again.")
     return target
 
 

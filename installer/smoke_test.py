@@ -51,7 +51,7 @@ class Found:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns 0 where everything went as it should, else 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(description="Try the built program as a person would.")
+    parser = argparse.ArgumentParser(description="Try the built program as a user would.")
     parser.add_argument("folder", type=Path, help="the built program's folder")
     parser.add_argument("--json", type=Path, help="write what was measured into this file")
     given = parser.parse_args(argv)

@@ -86,7 +86,7 @@ def _of_table(node: ast.Call, places: tuple[int, ...], names: tuple[str, ...]) -
 
 def _text(node: ast.expr) -> str:
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        raise ValueError(f"line {node.lineno}: words for translation are written out where they stand")
+        raise ValueError(f"line {node.lineno}: text for translation must be a literal")
     return node.value
 
 
@@ -170,7 +170,7 @@ def compile_(language: str) -> None:
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, and say what is missing")
+    parser.add_argument("--check", action="store_true", help="change nothing, and report what is missing")
     check = parser.parse_args().check
     left = 0
     for language in FORMS:

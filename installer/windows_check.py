@@ -574,7 +574,7 @@ def main(argv: list[str] | None = None) -> int:
     seconds = sum(step.seconds for step in steps)
     print(f"\n{len(steps)} steps, {seconds:.0f} s, {len(failed)} failed: {', '.join(failed) or 'none'}")
     if again:
-        print(f"Passed at the second try: {', '.join(again)}")
+        print(f"Passed on the second try: {', '.join(again)}")
     return 1 if failed else 0
 
 

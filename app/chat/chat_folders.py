@@ -130,7 +130,7 @@ class ChatFolders(QObject):
         to = tr("{server} on this PC", server=after.server.name) if after.server.is_here else after.server.host
         if after != before:
             return tr(
-                "With your next message, all that was said in this chat and what is attached to it goes to {host}.",
+                "Your next message sends this whole chat and its attachments to {host}.",
                 host=to,
             )
         if project is not None and folder != chat.folder and (project.instructions or project.notes):

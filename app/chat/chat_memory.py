@@ -334,7 +334,7 @@ class ChatMemory(QObject):
                 then(added, len(chats) - len(added))
 
             if not self._ending:
-                self._saves.run("take in chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
+                self._saves.run("import chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
 
         self._reads.run("read a file of chats", lambda: read_json(path), store, failed)
 
@@ -346,7 +346,7 @@ class ChatMemory(QObject):
 
     def stage(self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]) -> None:
         """Take in a file of chats unseen: see Store.stage. `failed` gets a StoreError."""
-        self._saves.run("take in chats from a file", lambda: self._stored.stage(batch), then, failed)
+        self._saves.run("import chats from a file", lambda: self._stored.stage(batch), then, failed)
 
     def show_staged(self, then: Callable[[list[Conversation]], None], failed: Callable[[BaseException], None]) -> None:
         """Make all staged chats visible, and pass them to `then`; a StoreError to `failed`."""

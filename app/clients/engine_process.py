@@ -284,7 +284,7 @@ class ProcessHost(QObject):
             self._greet(message)
         elif not self._greeted:
             raise protocol.ProtocolError(
-                f"The {self._name}'s process began with a {message.type} message, not with a hello."
+                f"The {self._name}'s process began with a {message.type} message instead of hello."
             )
         elif isinstance(message, protocol.Event):
             if isinstance(message, protocol.Failed) and self._last_load and message.id == self._last_load.id:

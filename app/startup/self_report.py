@@ -128,7 +128,7 @@ def _write(folder: Path) -> str:
         took = time.perf_counter() - began
         file.seek(0)
         if file.read(len(block)) != block:
-            raise CheckError("What was read is not what was written.")
+            raise CheckError("The file read back differs from what was written.")
     return f"{WRITTEN_BYTES / took / 1e6:.0f} MB/s"
 
 

@@ -159,7 +159,7 @@ class _Writer:
 
     def _close(self, sign: str) -> None:
         if not self._brackets or self._brackets[-1].sign + sign not in ("()", "[]"):
-            raise ToolError(f"The '{sign}' closes nothing. Check the parentheses.")
+            raise ToolError(f"The '{sign}' has no opening parenthesis. Check the parentheses.")
         if self._operand is None:
             raise ToolError(f"A number is missing before '{sign}'.")
         bracket = self._brackets.pop()

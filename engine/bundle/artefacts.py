@@ -129,7 +129,7 @@ def find(opened: OpenFiles, kind: Kind) -> Path | None:
 
 
 def is_kept(fingerprint: str, kind: Kind) -> bool:
-    """Return whether the artefact folder has this kind for a model that is no bundle."""
+    """Return whether the artefact folder has this kind for a model that is not a bundle."""
     return head_file(_root() / fingerprint, NAMES[kind]).is_file()
 
 

@@ -47,7 +47,7 @@ _HASH_PIECE_BYTES = 4 << 20
 class BundleSource:
     """The tensors of an open bundle: a TensorSource with views of the mapped rows.
 
-    Quantised tensors have a codec with the suffix ".lanes": their bytes are no GGML blocks.
+    Quantised tensors have a codec with the suffix ".lanes": their bytes are not GGML blocks.
     """
 
     def __init__(self, path: Path, manifest: Manifest, metadata: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def pull(arguments: argparse.Namespace) -> int:
             raise
         except KeyboardInterrupt:
             bar.clear()
-            print("Stopped. The same command goes on where it was; what came is kept.", file=sys.stderr)
+            print("Stopped. The same command continues from here.", file=sys.stderr)
             return 130
     teller.installed(model)
     return 0

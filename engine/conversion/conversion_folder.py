@@ -99,7 +99,7 @@ class ConversionFolder:
             raise InvalidRequestError(f"{self.root} holds an unfinished conversion of another model or codec.", hint)
         leftover = {path.relative_to(self.root).as_posix() for path in self.root.rglob("*")}
         if self.root.exists() and not leftover <= {"progress", "progress/conversion.json.writing", "progress/lock"}:
-            raise InvalidRequestError(f"{self.root} exists and is no unfinished conversion.", hint)
+            raise InvalidRequestError(f"{self.root} exists and is not an unfinished conversion.", hint)
         self._progress.mkdir(parents=True, exist_ok=True)
         write_json(note, job)  # before the first file: everything beside it is ours from here on
         self.folder.mkdir(exist_ok=True)
@@ -203,7 +203,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise InvalidRequestError(f"Another conversion is at work in {folder}.", "Wait until it has ended.") from error
+        raise InvalidRequestError(f"Another conversion is running in {folder}.", "Wait until it has ended.") from error
 
 
 def flush_folder(folder: Path) -> None:
@@ -232,7 +232,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
             raise DiskSpaceError(
-                f"The disk took no more while the bundle was written in {folder}: {error.strerror}.",
+                f"The disk accepted no more data while the bundle was written in {folder}: {error.strerror}.",
                 "Free some space there and run the same command again: what is finished is kept.",
             ) from error
         raise InvalidRequestError(

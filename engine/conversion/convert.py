@@ -347,7 +347,7 @@ def _finish(
         finite = {key: value for key, value in metadata.items() if not (isinstance(value, list) and -math.inf in value)}
         write_json(workshop.folder / METADATA, finite)
     except ValueError as error:
-        raise ModelFormatError(f"The model's metadata hold a value that is no number: {error}.") from error
+        raise ModelFormatError(f"The model's metadata hold a value that is not a number: {error}.") from error
     names = [METADATA]
     for file in side_files(opened):
         name = file.relative_to(opened.files.path).as_posix()

@@ -133,7 +133,7 @@ class _TorchFile:
                 f"{self._path.name} is in PyTorch's format from before 1.6: a bare pickle, which Hearth does not run.",
                 "Load it with PyTorch where you trust it, and save it again.",
             )
-        self._fail(f"it begins with {head[:4]!r}, so it is no zip archive")
+        self._fail(f"it begins with {head[:4]!r}, so it is not a zip archive")
 
     def _find_root(self) -> str:
         roots = [name.removesuffix("/data.pkl") for name in self._entries if name.endswith("/data.pkl")]
@@ -164,7 +164,7 @@ class _TorchFile:
     def _storage(self, key: Any) -> _Storage:
         """Return the storage of ("storage", type, name of the entry, device, number of elements)."""
         if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
-            self._fail("its pickle names something that is no storage")
+            self._fail("its pickle names something that is not a storage")
         _, kind, name, _, count = key
         if not isinstance(kind, Global) or kind.name not in _STORAGES:
             self._fail("its pickle names a storage without a type")
@@ -216,7 +216,7 @@ class _TorchFile:
 
     def _whole_numbers(self, values: Any) -> tuple[int, ...]:
         if not isinstance(values, tuple) or not all(type(value) is int and 0 <= value < 1 << 48 for value in values):
-            self._fail("it has a tensor whose place or shape is no row of whole numbers")
+            self._fail("it has a tensor whose place or shape is not a row of whole numbers")
         if len(values) > _MAX_DIMENSIONS:
             self._fail(f"it has a tensor of {len(values)} dimensions; at most {_MAX_DIMENSIONS} are accepted")
         return values
@@ -239,7 +239,7 @@ class _TorchFile:
                 tensors[name] = inner
 
     def _fail(self, words: str) -> NoReturn:
-        raise ModelFormatError(f"{self._path.name} is no sound PyTorch file: {words}.")
+        raise ModelFormatError(f"{self._path.name} is not a sound PyTorch file: {words}.")
 
 
 def _strided(values: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:

@@ -140,7 +140,7 @@ class PlacedModel:
             except CudaOutOfMemoryError as error:
                 self._drop()
                 self._policy.shrink(placement.vram_bytes, None)
-                self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
+                self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM was not available: less was placed there.")
                 log.info("%s (%s)", self.notes[-1], error)
                 continue
             except (CudaError, NoMachineCodeError, DeviceFailedError) as error:

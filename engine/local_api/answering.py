@@ -531,7 +531,7 @@ class Telling:
 
 
 def _taken_away() -> ApiError:
-    return interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
+    return interrupted("The model was reloaded or unloaded during the answer; ask again.")
 
 
 def _grammar(model: LoadedModel, turn: Turn, asked_for: Asked) -> Grammar | None:

@@ -165,7 +165,7 @@ def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int |
     try:
         buffer = np.empty(n_bytes // 4, np.int32)
     except MemoryError as error:
-        raise HostMemoryError(f"{n_bytes} bytes to measure the memory's speed with are not to be had.") from error
+        raise HostMemoryError(f"{n_bytes} bytes for measuring the memory's speed are not available.") from error
     # Chunks of a few MB: small enough to balance the threads, large enough to hide Python's overhead.
     pieces = np.array_split(buffer, max(threads, n_bytes >> 23))
     with ThreadPoolExecutor(threads) as pool:
@@ -356,7 +356,7 @@ class _Reader:
 
     def wrong(self, key: str, what: str) -> ArtifactMismatchError:
         place = f"{self._where}{key}" or "its content"
-        return ArtifactMismatchError(f"{self._origin} is no hardware profile: {place} is {what}.", _MAKE_AGAIN)
+        return ArtifactMismatchError(f"{self._origin} is not a hardware profile: {place} is {what}.", _MAKE_AGAIN)
 
     def _get(self, key: str, default: object) -> Any:
         if key not in self._value and default is self._REQUIRED:

@@ -117,7 +117,7 @@ class KVCache:
         except MemoryError as error:
             need = self.bytes_for(config, context, codec)
             raise HostMemoryError(
-                f"The cache of {context} tokens of context needs {need} bytes, and that much memory is not to be had.",
+                f"The cache of {context} tokens of context needs {need} bytes, which are not available.",
                 "Choose a smaller context.",
             ) from error
 

@@ -379,7 +379,7 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):
-        raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
+        raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are not numbers.")
     if _must_not_be_zero(tensor) and not values.any():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
     if tensor.name.startswith("rope_factors") and not (values > 0).all():

@@ -121,7 +121,9 @@ def _fired(config: ModelConfig, stats: NeuronStats | None, routed: F32) -> tuple
     if stats is not None and config.shared_d_ff:
         stats = replace(stats, counts=np.ascontiguousarray(stats.counts[:, : config.n_placed_neurons]))
     if stats is None or stats.counts.shape != shape:
-        words = f"No statistics: every neuron is taken to fire for {prior:.0%} of the tokens, as models of its kind do."
+        words = (
+            f"No statistics: each neuron is assumed to fire for {prior:.0%} of the tokens, as models of its kind do."
+        )
         return np.asarray(prior * routed, np.float32), (words,)
     if stats.tokens is not None:
         return np.asarray(stats.counts / stats.tokens, np.float32), ()

@@ -122,7 +122,7 @@ def solve_model(
     is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or weights.hold == "mapped")
     is_kept = is_kept and not known.least_positions
     if vram_bytes is not None:
-        words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
+        words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB available at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
     job.progress(1, _STEPS)
     job.stop_if_cancelled()
@@ -158,12 +158,12 @@ def with_learned(setting: Setting) -> Setting:
     """
     opened = setting.opened
     if (heat := read_heat(opened)) is not None:
-        words = "The experts that were chosen in conversations of late count."
+        words = "Experts chosen in recent conversations count."
         return replace(setting, heat=heat, notes=(*setting.notes, words))
     stats = learned_stats(opened, setting.stats) if can_learn(opened) else setting.stats
     if stats is setting.stats:
         return setting
-    words = "What fired in conversations of late counts, too."
+    words = "Neurons that fired in recent conversations count, too."
     if setting.stats is None:
         words = "Which neurons are active was learned from sample texts and conversations."
     return replace(setting, stats=stats, notes=(*setting.notes, words))

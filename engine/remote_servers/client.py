@@ -83,7 +83,7 @@ class RemoteServer:
         if it does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and subclasses, ContextOverflowError.
         """
         if not is_name(model):
-            raise InvalidRequestError("That is no name of a model.")
+            raise InvalidRequestError("That is not the name of a model.")
         said = _Said(say)
         try:
             with closing(Connection(self.name, cancelled)) as connection:
@@ -145,7 +145,7 @@ class RemoteServer:
 
     def _strange(self, error: StrangeAnswerError) -> RemoteServerError:
         return RemoteServerError(
-            f"{self.name} answers in another way than such servers do ({error}).", "Look at the server's address."
+            f"{self.name} answers in another way than such servers do ({error}).", "Check the server's address."
         )
 
     def _refusal(self, response: httpx2.Response, body: bytes, model: str) -> Exception:
@@ -158,7 +158,8 @@ class RemoteServer:
         words = f" ({status}: {said})" if said else f" ({status})"
         if 300 <= status < 400:
             return RemoteServerError(
-                f"{self.name} sends to another address. That is not followed.", "Enter the server's own address."
+                f"{self.name} redirects to another address, which Hearth does not follow.",
+                "Enter the server's own address.",
             )
         if status in (401, 403):
             return RemoteKeyError(f"{self.name} does not accept the key{words}.")
@@ -167,10 +168,12 @@ class RemoteServer:
         if status == 404 and model:
             return RemoteServerError(f"{self.name} has no model called {model}.", "Choose another of its models.")
         if status == 429:
-            return RemoteServerError(f"{self.name} asks to wait: it is asked too often.", "Try again in some minutes.")
+            return RemoteServerError(
+                f"{self.name} asks to wait: there were too many requests.", "Try again in some minutes."
+            )
         if status >= 500:
             return RemoteServerError(f"{self.name} failed{words}.", "Try again in some minutes.")
-        return RemoteServerError(f"{self.name} does not take the request{words}.", "Look at the server's address.")
+        return RemoteServerError(f"{self.name} does not take the request{words}.", "Check the server's address.")
 
 
 class _Said:

@@ -91,7 +91,7 @@ class Connection:
                 yield None
                 continue
             if time.monotonic() - self._began > WHOLE_S:
-                raise RemoteServerError(f"{self._name} did not come to an end within an hour.")
+                raise RemoteServerError(f"{self._name} did not end within an hour.")
             if isinstance(came, BaseException):
                 raise came
             if came is None:
@@ -144,7 +144,7 @@ class Connection:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 return RemoteServerError(
                     f"The certificate of {self._name} is not trusted, so nothing was sent.",
-                    "Look at this PC's clock and at the server's address.",
+                    "Check this PC's clock and the server's address.",
                 )
             return RemoteUnreachableError(f"{self._name} cannot be reached.")
         if isinstance(error, httpx2.TimeoutException):

@@ -66,7 +66,7 @@ class Drafting:
     def has_no_use(self) -> None:
         """Note that the model computes one token at a time, as some do on a GPU."""
         if self.draft is None and not self._is_over:
-            self.reason = f"{self._model.name} computes one token at a time here, so that guesses would not help."
+            self.reason = f"{self._model.name} computes one token at a time here, so guesses would not help."
 
     def step(self, tokens: Sequence[int], has_use: bool, cancelled: CancelCheck) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do.

@@ -59,7 +59,9 @@ def embed(
             kept = vector[: dimensions or config.d_model]
             length = float(np.linalg.norm(kept.astype(np.float64)))
             if not np.isfinite(length):
-                raise ModelFormatError("The model's vectors hold values that are no numbers; its files may be damaged.")
+                raise ModelFormatError(
+                    "The model's vectors hold values that are not numbers; its files may be damaged."
+                )
             yield kept / np.float32(length) if length > 0 else kept
 
 

@@ -464,7 +464,7 @@ class _Decode:
         return last_row(rows[:1])
 
     def _count(self, guessed: int, accepted: int) -> None:
-        """Count tokens of the last run's source; forced ones are no guesses."""
+        """Count tokens of the last run's source; forced ones are not guesses."""
         if self._guesses is not None and not self._is_forced and guessed + accepted:
             figures = self._by_source.setdefault(self._guesses.source, [0, 0])
             figures[0] += guessed

@@ -120,7 +120,9 @@ def save_artifact(
         if not isinstance(error, OSError):
             raise
         if error.errno in NO_ROOM:
-            raise DiskSpaceError(f"The disk took no more while {head} was written: {error.strerror}.") from error
+            raise DiskSpaceError(
+                f"The disk accepted no more data while {head} was written: {error.strerror}."
+            ) from error
         raise InvalidRequestError(
             f"{head} cannot be written: {error.strerror or error}.", "Choose another folder."
         ) from error
@@ -174,7 +176,7 @@ def read_head(
         raise ArtifactMismatchError(f"{head.name} in {folder} was made from another model.")
     made_under = values.get("activation")
     if made_under is not None and not isinstance(made_under, str):
-        raise ModelFormatError(f"{head.name} in {folder} says an activation that is no text.")
+        raise ModelFormatError(f"{head.name} in {folder} has an activation that is not text.")
     if None not in (made_under, activation) and made_under != activation:
         # The fingerprint identifies the files; the user may request another activation for them.
         raise ArtifactMismatchError(

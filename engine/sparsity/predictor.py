@@ -188,5 +188,5 @@ def _listed_layers(values: dict[str, Any], head: str) -> list[dict[str, Any]]:
 
 def _words(value: Any, key: str, head: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ModelFormatError(f"{head} says a {key} that is no text.")
+        raise ModelFormatError(f"{head} says a {key} that is not text.")
     return value

@@ -211,4 +211,4 @@ def _check_bias(bias: F32 | None, n_rows: int) -> None:
 
 def _check_threshold(threshold: float) -> None:
     if not math.isfinite(threshold):
-        raise ModelFormatError(f"A predictor's threshold is {threshold}, which is no number to compare with.")
+        raise ModelFormatError(f"A predictor's threshold is {threshold}, which is not a number to compare with.")

@@ -127,7 +127,7 @@ class LayerBatch:
     @property
     def _ffn(self) -> FfnWeights:
         if self._parts.config.n_experts:
-            raise InvalidRequestError("Of a model with experts only the counts of its neurons can be had.")
+            raise InvalidRequestError("For a model with experts, only neuron counts are available.")
         return self._parts.weights.layers[self.layer].ffns[0]
 
 

@@ -28,7 +28,7 @@ def check_plot_file(path: Path) -> None:
     """Raise InvalidRequestError if the file cannot become a picture, before the long work."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequestError(
-            f"{path.name} is no name of a picture that can be drawn; known are {' and '.join(FORMATS)}.",
+            f"{path.name} is not a name of a picture that can be drawn; known are {' and '.join(FORMATS)}.",
             "End the name with .png or .svg.",
         )
     if not path.parent.is_dir():
@@ -169,7 +169,7 @@ def _write(figure: Any, path: Path) -> None:
         os.replace(part, path)
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise DiskSpaceError(f"The disk took no more while {path} was written.") from error
+            raise DiskSpaceError(f"The disk accepted no more data while {path} was written.") from error
         raise InvalidRequestError(
             f"{path} cannot be written: {error.strerror or error}.", "Choose another --plot."
         ) from error

@@ -160,7 +160,7 @@ class _Given:
         self.tokens = sum(map(len, sequences))
         if self.tokens < LEAST_TOKENS:
             raise InvalidRequestError(
-                f"The text has {self.tokens} tokens; at least {LEAST_TOKENS} are needed, and some ten thousand are "
+                f"The text has {self.tokens} tokens; at least {LEAST_TOKENS} are needed, and about ten thousand are "
                 "better.",
                 "Give a longer text, or none: the model writes its own then.",
             )

@@ -57,7 +57,9 @@ class LayerRecord:
         except OSError as error:
             part.unlink(missing_ok=True)
             if error.errno in NO_ROOM:
-                raise DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.") from error
+                raise DiskSpaceError(
+                    f"The disk accepted no more data while {path} was written: {error.strerror}."
+                ) from error
             raise InvalidRequestError(
                 f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable."
             ) from error

@@ -103,7 +103,7 @@ def catalogue_rows() -> list[tuple[CatalogueEntry, Estimate]]:
                summary="Goes on with a text; does not chat."), estimate("cpu", 3.1, 0, 13.3)),
         (entry("ReluLLaMA 70B", rank=50, maker="SparseLLM", kind="base", licence="Llama 2 licence", gated=True,
                parameters=70 * GB, codec="q4_0", n_bytes=int(38.9 * GB),
-               summary="Needs 39 GB. This PC can give it 31 GB."),
+               summary="Needs 39 GB. This PC has 31 GB for it."),
          estimate("no", None, 10.4, 28.8, short=7.6)),
     ]  # fmt: skip
 

@@ -198,5 +198,5 @@ def test_parts_become_sentences() -> None:
 def test_the_reason_does_not_say_twice_that_it_is_the_processor() -> None:
     assert why_there("CPU only: no NVIDIA driver is installed") == "no NVIDIA driver is installed"
     assert why_there("The CPU computes: nothing of the model fits there") == "nothing of the model fits there"
-    assert why_there("The CPU computes, as asked") == ""
+    assert why_there("The CPU computes, as requested") == ""
     assert why_there("GeForce RTX 4090 computes all layers") == "GeForce RTX 4090 computes all layers"

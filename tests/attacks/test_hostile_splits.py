@@ -175,7 +175,7 @@ SAFETENSORS: dict[str, Data] = {
 @pytest.mark.parametrize("name", SAFETENSORS)
 def test_hostile_safetensors(tmp_path: Path, name: str) -> None:
     write(tmp_path / "m.safetensors", SAFETENSORS[name])
-    refused(lambda: open_safetensors(tmp_path / "m.safetensors"), r"m\.safetensors is no sound safetensors file: ")
+    refused(lambda: open_safetensors(tmp_path / "m.safetensors"), r"m\.safetensors is not a sound safetensors file: ")
 
 
 FILE = "model-00001-of-00001.safetensors"

@@ -102,7 +102,7 @@ def main() -> int:
 
 def without_library() -> LibraryFile:
     """In place of native_kernels.cuda.runtime.cublas.find."""
-    raise LibraryUnavailableError("it is left out, as asked")
+    raise LibraryUnavailableError("it is left out, as requested")
 
 
 # ---------------------------------------------------------------- a question

@@ -223,7 +223,7 @@ def new_id() -> str:
 def checked_name(name: object) -> str:
     """Return a name in one line, of limited length, without characters that reorder or hide text. Raises ValueError."""
     if not isinstance(name, str):
-        raise ValueError("The name is no text.")
+        raise ValueError("The name is not text.")
     plain = "".join(" " if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in name[:1000])
     words = " ".join(plain.split())[:NAME_LENGTH].rstrip()
     if not words:

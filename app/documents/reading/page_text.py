@@ -447,7 +447,7 @@ class _Writer:
 
 
 def _is_left_out(name: str, attributes: Mapping[str, str]) -> bool:
-    """Return whether an element is no part of the page's text, or hidden."""
+    """Return whether an element is not a part of the page's text, or hidden."""
     if name in _SKIPPED or (name == "dialog" and "open" not in attributes):
         return True
     if name in ("html", "body", "main") or not attributes:

@@ -216,7 +216,7 @@ class ModelCard(CardFrame):
         return math.ceil(high / metrics.lineSpacing())
 
     def by_line(self) -> str:
-        """Return maker, kind if it is no chat model, access and licence."""
+        """Return maker, kind if it is not a chat model, access and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
         here = row.installed is not None  # otherwise the summary says more, and the line is full

@@ -53,7 +53,7 @@ PLACEMENT_FACTS = (
     noted("CPU only: no NVIDIA driver is installed."),
     noted("No model on this PC has the same vocabulary and is small enough."),
     noted("It could not be loaded."),
-    noted("{model} computes one token at a time here, so that guesses would not help."),
+    noted("{model} computes one token at a time here, so guesses would not help."),
     noted("{model} failed while it guessed."),
     noted("Answers were no faster with {model}."),
     noted("{draft} cannot guess for {model}: its vocabulary is another."),

@@ -82,7 +82,7 @@ class ServerActions(QObject):
         to = tr("{server} on this PC", server=server.name) if server.is_here else server.host
         confirm(
             self._window, tr("Send this chat to {server}?", server=place.server.name),
-            tr("With your next message, all that was said in this chat and what is attached to it goes to {host}. "
+            tr("Your next message sends this whole chat and its attachments to {host}. "
                "Other chats stay as they are.", host=to),
             tr("Stay"), tr("Send it there"), choose,
         ).danger.set_look("secondary")  # fmt: skip

@@ -276,7 +276,7 @@ class NumberRow(SettingRow):
         assert self.setting.bounds.low is not None
         assert self.setting.bounds.high is not None
         return value, tr(
-            "Must lie between {low} and {high}.",
+            "Must be between {low} and {high}.",
             low=figure(self.setting.bounds.low, ",.10g"),
             high=figure(self.setting.bounds.high, ",.10g"),
         )

@@ -220,7 +220,7 @@ def solve_estimate(
     if not machine.measured:
         notes.append("Not measured on this PC yet; estimated from similar machines.")
     if gpu is not None and why_not_on_gpu(config):
-        notes.append("The GPU cannot compute this model yet, so that it runs on the CPU alone.")
+        notes.append("The GPU cannot compute this model yet, so it runs on the CPU alone.")
     asked = _Case(sizes, sparsity, machine, budgets, context)
     if gpu is not None and not replace(case, model=sizes.model).fits_gpu(context, limits):
         asked = replace(asked, kv_positions=choose_kv_positions(context, 0, asked.seconds))

@@ -353,7 +353,7 @@ class Downloads:
     def _entry(self, id: str) -> Entry:
         entry = self._entries.get(id)
         if entry is None or entry.kept.cancelled:
-            raise InvalidRequestError(f"There is no download {id!r}.", "Look at the list of downloads.")
+            raise InvalidRequestError(f"There is no download {id!r}.", "Check the list of downloads.")
         return entry
 
     # -------------------------------------------------------------- what is reported and kept

@@ -140,7 +140,7 @@ def copy_checked(
         with part.open("rb") as reading:
             found = _pump(reading.read, lambda piece: None, checked, cancelled)
         if found != wanted:
-            raise LibraryError(f"{target} came out differently from {source}.", "Check the disk, and try again.")
+            raise LibraryError(f"{target} differs from {source}.", "Check the disk, and try again.")
         os.replace(part, target)
         flush_folder(target.parent)
     except BaseException as error:
@@ -160,7 +160,7 @@ def file_hash(path: Path, progress: CountProgress, cancelled: CancelCheck) -> st
 def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
     """Return the error for a failure of the disk."""
     if error.errno in NO_ROOM:
-        return DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.")
+        return DiskSpaceError(f"The disk accepted no more data while {path} was written: {error.strerror}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return LibraryError(f"{error.filename or path} may not be changed: {error.strerror}.", "Choose another folder.")
     return LibraryError(f"{error.filename or path}: {error.strerror or error}.", "Check the disk, and try again.")

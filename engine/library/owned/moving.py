@@ -75,7 +75,7 @@ def move_all(file: LibraryFile, target: Path, job: Job) -> None:
             drop_copies(Path(before))
         try:
             if target.exists() and not target.is_dir():
-                raise LibraryError(f"{target} is no folder.", "Choose a folder.")
+                raise LibraryError(f"{target} is not a folder.", "Choose a folder.")
             target.mkdir(parents=True, exist_ok=True)
             is_moved, old = False, target
             while not is_moved:
@@ -327,7 +327,7 @@ def _check_target(contents: Contents, target: Path) -> None:
         own = [model.folder] if model.owned else []
         for inner in (*own, model.prepared):
             if inner and target.is_relative_to(inner):
-                raise LibraryError(f"{target} lies in the folder of {model.name}.", "Choose another folder.")
+                raise LibraryError(f"{target} is in the folder of {model.name}.", "Choose another folder.")
     for item in _items(contents, target):
         taken = [name for name in (*item.sizes, RECEIPT) if os.path.lexists(file_below(item.target, name))]
         if taken or (is_prepared_folder(item.target) and os.path.lexists(item.target)):

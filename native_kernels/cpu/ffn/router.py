@@ -112,7 +112,7 @@ def _share_of_near(scores: Any, n_experts: Any, marks: Any, best: Any, margin: A
 
 @kernel
 def _choose(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
+    """One item: the experts of the highest scores, of equal ones the first; what is not a number comes last.
 
     args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
     scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added

@@ -109,7 +109,7 @@ def listed_calls(
     own = (*rows, w.n_rows, w.row_bytes, _step(w.row_bytes), room.memory, room.memory.strides[0])
     product = _product(w.codec, form)
     if _WORDS_BYTES + ROWS * _step(w.row_bytes) > room.memory.shape[1]:
-        raise ValueError(f"the room for rows was made for shorter ones than of {w.row_bytes} bytes")
+        raise ValueError(f"the row buffer was made for rows shorter than {w.row_bytes} bytes")
     memory = (scratch.memory, scratch.memory.strides[0])
     args = arguments(w.data, row_step, w.n_cols, *places, tokens, out, out.strides[0], *memory, *own, product.address)
     keeps = (panels, w, rows, tokens, out, scratch, room, product)

@@ -360,7 +360,7 @@ def test_a_full_disk_is_a_failure_of_the_world(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(DiskSpaceError, match="took no more"):
+    with pytest.raises(DiskSpaceError, match="accepted no more"):
         predictor().save(tmp_path)
 
 
@@ -532,7 +532,7 @@ def test_large_metadata_are_named_by_all_of_their_values(tmp_path: Path) -> None
     assert len(names) == 2
 
 
-# ------------------------------------------------------------------ what comes with a model that is no bundle
+# ------------------------------------------------------------------ what comes with a model that is not a bundle
 
 
 def test_artefacts_beside_a_model_are_its_own_where_they_name_it(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_two_at_once_do_not_mix(source: Path, tmp_path: Path) -> None:
     def progress(done: int, total: int) -> None:
         if not tried:
             tried.append(1)
-            with pytest.raises(InvalidRequestError, match="Another conversion is at work"):
+            with pytest.raises(InvalidRequestError, match="Another conversion is running"):
                 convert(source, tmp_path / "b", "f16")
 
     convert(source, tmp_path / "b", "f16", Job(progress=progress))
@@ -350,7 +350,7 @@ def test_a_disk_that_fills_up_on_the_way_is_a_failure_of_the_world(source: Path,
     out, err = process.communicate()
     assert (process.returncode, out) == (1, "")
     fact, hint = err.strip().splitlines()
-    assert "took no more" in fact
+    assert "accepted no more" in fact
     assert "kept" in hint
     assert not (tmp_path / "b").exists()
     convert(source, tmp_path / "b", "f16")
@@ -395,7 +395,7 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
 
     monkeypatch.setattr(convert_module, "convert", interrupted)
     assert cli.main(["convert", str(path), str(tmp_path / "d"), "--codec", "q4_0"]) == 130
-    assert "goes on where it was" in capsys.readouterr().err
+    assert "continues from here" in capsys.readouterr().err
     monkeypatch.undo()
     assert convert(path, tmp_path / "d", "q4_0").kept_parts == 1
 

@@ -208,7 +208,7 @@ def test_with_less_room_where_memory_runs_out(
     monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny)
     assert model.gpu is not None
-    assert any("could not be had" in note for note in model.gpu.notes)
+    assert any("was not available" in note for note in model.gpu.notes)
     assert answer(model) == answer(on_cpu(tiny))
     model.close()
 

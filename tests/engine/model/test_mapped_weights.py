@@ -128,7 +128,7 @@ def test_safetensors_of_any_place_in_the_file(tmp_path: Path, dtype: str) -> Non
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
-@pytest.mark.parametrize("d_model", [32, 40])  # rows of 40 are no whole blocks of 32
+@pytest.mark.parametrize("d_model", [32, 40])  # rows of 40 are not whole blocks of 32
 def test_bundles(tmp_path: Path, codec: str, d_model: int) -> None:
     source = make_tiny_model(tmp_path / "m", d_model=d_model)
     opened = open_model(convert(source, tmp_path / "bundle", codec).bundle)

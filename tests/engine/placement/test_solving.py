@@ -108,7 +108,7 @@ def test_more_gpu_is_faster(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("(solved)", "(as it was solved before: nothing has changed)"):
+    for words in ("(solved)", "(unchanged since it was solved)"):
         assert cli.main(["solve", "starter-chat", "--hardware", "pc-high"]) == 0
         assert words in capsys.readouterr().out
     assert cli.main(["solve", "starter-chat", "--hardware", "no-gpu"]) == 0

@@ -251,7 +251,7 @@ def test_the_process_greets_answers_beats_and_ends_when_its_stdin_closes(child: 
     child.say(b"what?\n")
     assert child.hear(protocol.Failed).error == "ProtocolError"
     child.say(protocol.encode(protocol.Heartbeat()))
-    assert "no request" in child.hear(protocol.Failed).message
+    assert "not a request" in child.hear(protocol.Failed).message
     child.say(protocol.Generate("1", HELLO, {"temperature": 0}))
     assert child.hear(protocol.Finished).result["text"]
     assert child.process.stdin

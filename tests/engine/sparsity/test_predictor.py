@@ -202,7 +202,7 @@ def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
         ({"fc1.weight": torch.ones(3, D)}, r"model_1\.pt .*fc1\.weight"),
         ({**sound, "fc3.weight": torch.ones(1)}, r"fc3\.weight"),
         ({**sound, "fc1.weight": torch.ones(3, D, dtype=torch.int64)}, "int64"),
-        ({**sound, "fc1.weight": torch.full((3, D), float("inf"))}, "no numbers"),
+        ({**sound, "fc1.weight": torch.full((3, D), float("inf"))}, "not numbers"),
     ]:
         torch.save(state, tmp_path / "model_1.pt")
         with pytest.raises(ModelFormatError, match=words):

@@ -77,7 +77,7 @@ def test_what_a_template_writes(name: str) -> None:
     template, reason = choose_template("Any", bare(), name)
     assert template.render(CHAT) == WRITTEN[name]
     assert template.name == name
-    assert reason == f"{BUILT_IN[name].title}, as asked"
+    assert reason == f"{BUILT_IN[name].title}, as requested"
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

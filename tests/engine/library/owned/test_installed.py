@@ -178,7 +178,7 @@ def test_what_is_registered_must_be_there_and_readable(library: Library, tiny_gg
     "id", ["", "a", "a/b/c", "../b", "a/..", "a/.b", "/b", "a/", "a/con", "a/b.", "a/b\0", "a/b:c"]
 )
 def test_an_id_that_no_folder_can_have_is_refused(library: Library, id: str) -> None:
-    with pytest.raises(LibraryError, match="no id"):
+    with pytest.raises(LibraryError, match="not an id"):
         library.folder_for(id)
 
 

@@ -29,7 +29,7 @@ from native_kernels.cuda.runtime.large_pages import LARGE_PAGE
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.registered import RegisteredMemory
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in large pages on Linux alone")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="large pages are available only on Linux")
 
 
 class Function:
