@@ -228,7 +228,7 @@ def describe(
 ) -> UserMessage:
     """Return the message for a failure.
 
-    during: what was going on, if the caller knows. model: the model's display name. is_starter: it is the bundled
+    during: what was running, if the caller knows. model: the model's display name. is_starter: it is the bundled
     model, so loading that is no remedy.
     """
     if isinstance(error, protocol.Failed):
@@ -269,7 +269,6 @@ def describe_settings_problem(problem: str) -> UserMessage:
 
 
 def describe_newer_release(version: str) -> UserMessage:
-    """Return the message for a newer version."""
     title = tr("Hearth {version} is available", version=version)
     return _message(title, tr("This is version {version}.", version=__version__), "", "info", Action.OPEN_UPDATES)
 

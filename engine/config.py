@@ -200,7 +200,7 @@ class ModelConfig:
     layer_vocab_size: int | None = None  # tokens that have layer embeddings, if not all; others have those of token 0
     n_streams: int = 1  # residual streams (AltUp); layers compute the first and predict and correct the others
     laurel_rank: int = 0  # rank of the residual beside attention (LAuReL); 0: none
-    # Per layer: gates less than so many standard deviations above their mean are 0. 0: none are cut off.
+    # Per layer: gates less than this many standard deviations above their mean are 0. 0: none are cut off.
     gate_cutoffs: tuple[float, ...] = ()
     layer_scale: bool = False  # a factor on the stream after each layer
     d_ff_by_layer: tuple[int, ...] = ()  # neurons of each layer if they differ; d_ff is the largest. Empty: all d_ff

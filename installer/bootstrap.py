@@ -5,7 +5,7 @@
     python3 installer/bootstrap.py test [-- arguments of pytest]
 
 It needs nothing but Python's standard library, and it starts on Pythons that are too old for Hearth (from 3.8 on), so
-that it can say so and go on with a newer one. It holds none of Hearth's own code: that starts in the .venv it makes.
+that it can say so and continue with a newer one. It holds none of Hearth's own code: that starts in the .venv it makes.
 """
 
 from __future__ import annotations

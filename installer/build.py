@@ -120,7 +120,7 @@ def write_release_feed(address: str) -> None:
 
 
 def freeze(python: Path, progress: setup_progress.Progress) -> None:
-    """Make the program's folder anew. Cost: 3 to 10 min. Raises: SetupError."""
+    """Rebuild the program's folder. Cost: 3 to 10 min. Raises: SetupError."""
     with progress.stage("Drawing the icons"):
         offscreen = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
         run([str(python), str(HERE / "icons.py"), str(BUILD / "icons")], "The icons could not be drawn.", "", offscreen)

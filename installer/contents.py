@@ -36,7 +36,7 @@ UNSEEN_MODULES = (
     "opentelemetry.context.contextvars_context",  # of the MCP SDK
 )  # fmt: skip
 
-# Files, by where they would lie in the program; those of the system are any desktop's own.
+# Files, by where they would be in the program; those of the system are any desktop's own.
 UNUSED_FILES = (
     "*.dist-info/direct_url.json", "*/tests/*", "*/test/*.py", "*/testing/data/*",
     "torch/bin/test_*", "torch/bin/*Test", "torch/bin/protoc*", "torch/include/*", "torch/test/*", "torch/share/*",
@@ -55,7 +55,7 @@ UNUSED_FILES = (
 )  # fmt: skip
 _TRANSLATIONS = ("qtbase_de.qm", "qtbase_zh_CN.qm")  # of Qt's own words: the languages that Hearth speaks
 
-Entry = tuple[str, str, str]  # where it lies in the program, where it comes from, kind
+Entry = tuple[str, str, str]  # where it is in the program, where it comes from, kind
 
 
 def own_files(root: Path) -> list[tuple[str, str]]:

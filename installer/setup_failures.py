@@ -13,7 +13,7 @@ COMMAND = "python3 installer/bootstrap.py"
 
 
 class SetupError(Exception):
-    """The set-up cannot go on; `act` says what the person can do, `log` where the details are."""
+    """The set-up cannot continue; `act` says what the person can do, `log` where the details are."""
 
     def __init__(self, what: str, act: str, log: Path | None = None) -> None:
         super().__init__(what)

@@ -198,7 +198,7 @@ def answers_in(home: Path) -> list[str]:
 
 
 def ended_with(process: subprocess.Popen[bytes], log: Path) -> int:
-    """The exit code. Raises: SmokeTestError where it goes on."""
+    """The exit code. Raises: SmokeTestError if it does not end."""
     try:
         return process.wait(END_WITHIN_S)
     except subprocess.TimeoutExpired:

@@ -166,7 +166,7 @@ class ChatController(QObject):
     # -------------------------------------------------------------- messages
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
-        """Return the chat's answer settings as of now; None: a new chat."""
+        """Return the chat's current answer settings; None: a new chat."""
         folder = self.choices.folder_of(conversation)
         return self._policy.settings_for(self.choices.of(conversation), self.model, folder)
 
@@ -287,7 +287,7 @@ class ChatController(QObject):
         self._emit_status()
 
     def branch_at(self, message_id: str, begun: Inspection) -> None:
-        """Answer anew beside an answer of the open chat, beginning with recorded tokens."""
+        """Answer again beside an answer of the open chat, beginning with recorded tokens."""
         if self.opened.id is not None:
             self._answer_goes_on()
             self.turns.branch_at(self.opened.id, message_id, begun)
@@ -345,7 +345,7 @@ class ChatController(QObject):
             self._emit_status()
 
     def _rounds_ended(self, chat: str, message: Message) -> None:
-        """Let the model go on after calls, once their answer is kept as ended."""
+        """Let the model continue after calls, once their answer is kept as ended."""
         QTimer.singleShot(0, self, lambda: self._go_on(chat, message))
 
     def _go_on(self, chat: str, message: Message) -> None:

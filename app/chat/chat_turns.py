@@ -133,11 +133,11 @@ class ChatTurns(QObject):
         return Answer(chat, message, lambda: self._request_to(place, chat, answered), place=place)
 
     def _place_of(self, chat: str) -> Place | None:
-        """Return the server of a chat as of now; None: none."""
+        """Return the chat's current server; None: none."""
         return self._settings_for(self._memory.conversation(chat)).place
 
     def request(self, chat: str, answered: Message) -> AnswerRequest:
-        """Return the request for an answer to a question, or after the calls of an answer, as of now."""
+        """Return the request for an answer to a question, or after the calls of an answer."""
         return self._request_to(self._place_of(chat), chat, answered)
 
     def _request_to(self, place: Place | None, chat: str, answered: Message) -> AnswerRequest:

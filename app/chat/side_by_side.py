@@ -192,7 +192,7 @@ class SideBySide(QObject):
         self._tell(answer, words)
 
     def _tell(self, answer: Answer, words: UserMessage) -> None:
-        """Store with an answer why it failed, for its column, and go on."""
+        """Store with an answer why it failed, for its column, and continue."""
         self._now = None
         message = next((m for m in self._memory.messages(self.chat) or [] if m.id == answer.message.id), None)
         if message is not None:

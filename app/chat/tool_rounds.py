@@ -1,4 +1,4 @@
-"""Runs the calls of tools with which answers end: asks the user where that is needed, and lets the model go on.
+"""Runs the calls of tools with which answers end: asks the user where that is needed, and lets the model continue.
 
 A call waits for the user's consent unless its tool is local, or a consent for this chat or its folder covers it.
 """
@@ -276,7 +276,7 @@ class ToolRounds(QObject):
         self._save("save what tools may do", lambda: self._consents.save(written))
 
     def stop(self, chat: str) -> None:
-        """End the calls of a chat that have not ended. The model does not go on."""
+        """End the calls of a chat that have not ended. The model does not continue."""
         for message in list(self._memory.messages(chat) or ()):
             if all(call.has_ended for call in message.calls):
                 continue

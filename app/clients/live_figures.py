@@ -320,7 +320,7 @@ class LiveFigures:
         ]  # fmt: skip
 
     def _held(self, gpu: GpuSample, status: EngineStatus) -> int | None:
-        """Return Hearth's bytes on the GPU; if the driver does not tell, the engine's own figure for its GPU."""
+        """Return Hearth's bytes on the GPU; if unknown, the engine's own figure for its GPU."""
         if gpu.vram_process_bytes is not None or gpu.vram_used_bytes is None:
             return gpu.vram_process_bytes
         return (status.vram_bytes or 0) if not status.gpu or gpu.name == status.gpu else 0

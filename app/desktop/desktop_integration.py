@@ -141,7 +141,7 @@ class DesktopIntegration(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - a name of Qt
         if event.type() == QEvent.Type.Quit:  # the window must neither ask nor hide, or it would block the logout
             self._window.end_with_session()
-        elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session goes on
+        elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session continues
             return False
         theme.application().removeEventFilter(self)
         return super().eventFilter(watched, event)

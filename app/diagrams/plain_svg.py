@@ -345,7 +345,6 @@ def _colour(value: str, ink: str = "#000000") -> tuple[str, float | None]:
 
 
 def _length(value: str, em: float) -> float:
-    """Return a length in px."""
     found = _NUMBER.match(value.strip())
     if found is None:
         return 0.0

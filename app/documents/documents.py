@@ -218,7 +218,7 @@ class Documents(QObject):
         return [one for one in folders if one in self._folders]
 
     def knows(self, path: str) -> bool:
-        """Whether a file lies in a named folder, so that it may be shown as a source. A path from a stranger's chat may
+        """Whether a file is in a named folder, so that it may be shown as a source. A path from a stranger's chat may
         lead out of the folder, by ".." or a link, or to another computer: nothing outside is looked at.
         """
         folder = next((folder for folder in self._folders if is_within(path, folder)), None)

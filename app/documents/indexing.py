@@ -23,7 +23,7 @@ from engine.errors import Cancelled
 
 log = logging.getLogger(__name__)
 
-MOST_FILES = 50_000  # of a folder; more is said, and left out
+MOST_FILES = 50_000  # of a folder; the rest is left out, with a note
 _SKIPPED_FOLDERS = frozenset(
     {"node_modules", "__pycache__", "venv", "env", "target", "dist", "build", "site-packages", "$RECYCLE.BIN"}
 )
@@ -65,7 +65,7 @@ class _Work:
     gone: set[str] = field(default_factory=set)  # folders that are not there
     full: set[str] = field(default_factory=set)  # folders with more files than are read
     scans: bool = True  # a scan is due
-    watched: bool = False  # the watch has begun: a scan is due for what changed before, and the watch goes on
+    watched: bool = False  # the watch has begun: a scan is due for what changed before, and the watch continues
     paused: bool = False
     ends: bool = False
     fault: str = ""  # of the index, for which indexing waits
@@ -212,7 +212,7 @@ class Indexer:
         return self._work.ends
 
     def _scan(self, folders: list[str]) -> None:
-        """Find new, changed and missing files of all folders, and forget those of other folders. What lies in a folder
+        """Find new, changed and missing files of all folders, and forget those of other folders. What is in a folder
         that is missing or cannot be listed is not forgotten.
         """
         with self._there:
@@ -363,7 +363,7 @@ class Indexer:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a file lies in a folder, by their absolute names."""
+    """Whether a file is in a folder, by their absolute names."""
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 

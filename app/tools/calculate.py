@@ -195,7 +195,7 @@ class _Evaluation:
 
 
 def _check_bits(n_bits: float) -> None:
-    """Raise ToolError if a number of so many bits is too large. Called before the number is computed, too."""
+    """Raise ToolError if a number of this many bits is too large. Called before the number is computed, too."""
     if n_bits > MAX_BITS:
         digits = int(MAX_BITS * math.log10(2))
         raise ToolError(f"A number would have more than {digits:,} digits, which is too large. Use logarithms instead.")

@@ -352,7 +352,6 @@ class MainWindow(WindowFrame):
         self.page.set_machine_line(machine_line(facts), bool(facts.gpu))
 
     def show_sample(self, sample: MachineSample) -> None:
-        """Show a sample of the machine."""
         self.sidebar.set_sample(sample)
         self.pages.show_sample(sample)
 

@@ -130,7 +130,6 @@ class Pages(QStackedWidget):
             self.models_page.set_status(status)
 
     def show_sample(self, sample: MachineSample) -> None:
-        """Show a sample of the machine."""
         self._figures.take_sample(sample, time.monotonic())
         if self.live_page is not None:
             self.live_page.show_machine()

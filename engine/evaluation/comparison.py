@@ -29,7 +29,7 @@ Choice = Literal["left", "right", "equal", "neither"]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One answer to compute. system: instructions. mode: as asked, with auto. sampling: besides the model's own."""
+    """One answer to compute. system: instructions. mode: as requested, with auto. sampling: besides the model's own."""
 
     prompt: str
     system: str = ""

@@ -75,10 +75,10 @@ class GpuResidency(PlacedModel):
         return self._part is None or n_positions <= self.placement.cached_positions
 
     def should_place_for(self, n_prompt: int, n_answer: int) -> bool:
-        """Return whether to place the model again for a conversation with an answer of so many tokens at most.
+        """Return whether to place the model again for a conversation with an answer of this many tokens at most.
 
         It does not fit into the KV cache, or an earlier one left so much KV cache that placing again pays, even if the
-        earlier one goes on afterwards.
+        earlier one continues afterwards.
         """
         n_tokens = n_prompt + n_answer
         if not self.holds(n_tokens):

@@ -116,7 +116,7 @@ class ApiAnswers:
                 if self._waits_for_load(turn):
                     return has_answered
                 end = interrupted("Hearth loaded another model instead. Ask again.")
-            except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            except Exception as error:  # noqa: BLE001 - the caller must get any error
                 end = failure_of(error)
             has_answered = True
             self._line.finish(turn, end)
@@ -255,7 +255,7 @@ class ApiAnswers:
                 self._let_window()
                 if self._joint is not None and len(self._running) < n_running:
                     self._joint.learn()
-            except Exception:  # each answer has gone on before; one that cannot go on fails by itself
+            except Exception:  # one that cannot continue fails by itself
                 log.exception("An error between the steps of several answers")
             waiting = self._next_to_join()
 
@@ -283,7 +283,7 @@ class ApiAnswers:
             if session is None:
                 return False
             self._running.append(_Running(turn, session, *self._begin(turn, session, asked_for)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             self._line.finish(turn, failure_of(error))
         return True
 
@@ -367,7 +367,7 @@ class ApiAnswers:
                 self._line.put_back(one.turn)
 
     def _let_window(self) -> None:
-        """Let the window's requests go first. Answers whose model is gone or was placed anew afterwards end."""
+        """Let the window's requests go first. Answers whose model is gone or was placed again afterwards end."""
         if self._window.waits():
             self._window.go_first()
         session = self._window.session
@@ -392,7 +392,7 @@ class ApiAnswers:
         self._running.remove(one)
         try:
             one.close()
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             return error
         return None
 

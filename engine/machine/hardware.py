@@ -203,7 +203,7 @@ def default_threads(profile: HardwareProfile) -> int:
 
 
 def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, str]:
-    """Return the number of threads and the reason, half a sentence: as asked, at most one per CPU.
+    """Return the number of threads and the reason, half a sentence: as requested, at most one per CPU.
 
     Threads wait for each other many times per token; one without its own CPU delays all others.
     """

@@ -241,7 +241,7 @@ class Monitor:
         )
 
     def _own_bytes(self, processes: list[Any]) -> int | None:
-        """Return the VRAM of Hearth's processes: 0 if none uses the GPU, None if the driver does not tell."""
+        """Return the VRAM of Hearth's processes: 0 if none uses the GPU, None if unknown."""
         own = [process.usedGpuMemory for process in processes if process.pid in self._processes]
         return None if None in own else sum(own)
 

@@ -59,7 +59,7 @@ def activity_of(
 ) -> Activity:
     """Return what a mode computes of this model. Without statistics all neurons are equally likely.
 
-    heat [L, E]: choices of each expert of late, each worth less the longer ago it was; without it, experts count as
+    heat [L, E]: choices of each expert recently, each worth less the longer ago it was; without it, experts count as
     chosen as often as was published. Shapes: stats [L, F].
     """
     routed = _routed(config, heat)

@@ -121,7 +121,7 @@ class Connection:
                     if self._gone.is_set():
                         return
             self._hand_over(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             self._hand_over(self._in_words(error))
 
     def _trace(self, event: str, info: dict[str, Any]) -> None:

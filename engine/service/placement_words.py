@@ -153,7 +153,6 @@ def about(tok_s: float | None) -> str:
 
 
 def disk_sentence(disk_bytes: int, disk_read_bytes: int) -> str:
-    """Return what is read from the disk."""
     words = f"{gib(disk_bytes)} of experts are read from the disk when they are chosen"
     return f"{words}: about {gib(disk_read_bytes)} for a token, and nearly all of them for a prompt."
 

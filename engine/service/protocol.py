@@ -105,8 +105,8 @@ class Embed:
     """Turn texts into vectors; answered by `finished` with an EmbedResult, or {"cancelled": true}.
 
     model: a model to load beside the chat's, on the CPU, for as long as it is needed; "": the loaded one. dimensions:
-    keeps so many numbers of each vector; None: all. role: "query" or "passage", of a search: the model's prompt for it
-    is put before the text. Other requests go between two texts. At most 256 texts.
+    keeps this many numbers of each vector; None: all. role: "query" or "passage", of a search: puts the model's
+    prompt for it before the text. Other requests go between two texts. At most 256 texts.
     """
 
     type: ClassVar[str] = "embed"

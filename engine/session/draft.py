@@ -145,7 +145,7 @@ class Draft:
                 tokens = [token]
         except Cancelled:
             raise
-        except Exception as error:  # noqa: BLE001 - the answer goes on without it
+        except Exception as error:  # noqa: BLE001 - the answer continues without it
             self._fail(error)
 
     def computed(self, n_tokens: int, accepted: int) -> None:
@@ -182,7 +182,7 @@ class Draft:
         self._cache.truncate(0)
 
     def _has_room(self, n_guesses: int) -> bool:
-        """Return whether it can guess so many tokens after the text."""
+        """Return whether it can guess this many tokens after the text."""
         if self.has_failed or not self._text:
             return False
         n = len(self._text) + n_guesses
@@ -204,7 +204,7 @@ class Draft:
         return self._sure
 
     def _catch_up(self, n_tokens: int, job: Job = Job()) -> None:
-        """Compute so many tokens that it lacks, or the first of them if it is cancelled."""
+        """Compute this many tokens that it lacks, or the first of them if it is cancelled."""
         began, is_whole = time.perf_counter(), True
         try:
             length = self._cut()
@@ -212,7 +212,7 @@ class Draft:
             self._cache.remember()
         except Cancelled:
             is_whole = False
-        except Exception as error:  # noqa: BLE001 - the answer goes on without it
+        except Exception as error:  # noqa: BLE001 - the answer continues without it
             self._fail(error)
         seconds = time.perf_counter() - began
         self._sure = self._cache.length

@@ -30,7 +30,7 @@ def embed(
 ) -> Iterator[F32]:
     """Yield the vector [d] of each text, or of its tokens, of length 1. Texts are cut at `most_tokens`.
 
-    dimensions: keeps so many numbers of each vector, for models that were trained for it; None: all D.
+    dimensions: keeps this many numbers of each vector, for models that were trained for it; None: all D.
     Cost: a prompt of each text, on a cache of its own; an encoder computes a `batch` of texts at once.
     Raises: InvalidRequestError for a text without tokens, a token outside the vocabulary, or more dimensions than the
     model has; ModelFormatError for numbers that are not finite; DeviceFailedError; Cancelled between two layers.

@@ -146,7 +146,7 @@ class Placement:
         return sum(self.hot_counts)
 
     def resident_experts(self, n_experts: int) -> tuple[int, ...]:
-        """[L]: number of experts on the GPU, for a model with so many experts per layer."""
+        """[L]: number of experts on the GPU, for a model with this many experts per layer."""
         return tuple(n * n_experts // self.neurons for n in self.hot_counts)
 
     @property

@@ -157,7 +157,6 @@ class LayerPredictor:
 
     @property
     def matrices(self) -> tuple[PackedMatrix, ...]:
-        """All its matrices."""
         found = () if self.low_rank is None else (self.low_rank.a, self.low_rank.b)
         return found if self.copy is None else (*found, self.copy.matrix)
 

@@ -40,7 +40,7 @@ _CONTENTS = ("content", "reasoning_content", "thinking")  # the texts of a messa
 _RECIPIENT, _TO_ALL = ">>>", "all\n"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
-# Texts of so many characters, of which the last ones are kept with their tokens: 49,000 tokens take 0.2 s.
+# Texts of this many characters, of which the last ones are kept with their tokens: 49,000 tokens take 0.2 s.
 _LONG, _KEPT = 8192, 2
 _LONGEST_SPECIAL = 256  # characters of a special token
 

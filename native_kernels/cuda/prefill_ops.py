@@ -57,7 +57,7 @@ MAX_HEAD_DIM = _HEAD_DIMS[-1]
 _HALF_KEYS = 64  # flash_half.cu
 _RINGS = {64: (128, 6), 128: (128, 6), 256: (64, 5)}  # positions of a tile, and tiles of the ring: flash_wgmma.cu
 _WIDE_KEYS, _WIDE_BLOCKS = 32, {256: (48, 2), 512: (48, 4), 576: (32, 6)}  # queries and parts of a head: flash_wide.cu
-_OF_SHARED = 576  # that kernel takes only heads of so many numbers, whose keys are the values too
+_OF_SHARED = 576  # that kernel takes only heads of this many numbers, whose keys are the values too
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {
     "gemm": (

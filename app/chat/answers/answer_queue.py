@@ -164,7 +164,6 @@ class AnswerQueue(QObject):
     # -------------------------------------------------------------- events of engine and servers
 
     def _running_at(self, client: Answerer) -> Answer | None:
-        """Return the running answer if that client gives it."""
         return self._running if self._running is not None and self._who(self._running) is client else None
 
     def _text(self, client: Answerer, text: str) -> None:

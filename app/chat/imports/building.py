@@ -370,7 +370,6 @@ def _who(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identified(head: Head, drafts: _Drafts, current: str, created: float) -> WholeChat:
-    """Return the chat with its ids."""
     texts = [draft.text() for draft in drafts.all]
     if not any(text.strip() or draft.calls or draft.attachments for text, draft in zip(texts, drafts.all, strict=True)):
         raise SkippedChatError("empty")

@@ -231,7 +231,6 @@ def _fenced(text: str) -> str:
 
 
 def day(seconds: float) -> str:
-    """Return a day as in "2026-03-31"."""
     try:
         date = datetime.fromtimestamp(seconds).astimezone()
     except (OverflowError, OSError, ValueError):  # a wrong clock; Windows rejects more than others

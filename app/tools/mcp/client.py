@@ -61,8 +61,8 @@ class ListedTool:
 
 @dataclass(frozen=True)
 class ServerState:
-    """How a server is doing. sentence: why it ended, if not as asked. is_confined: whether the system keeps it out of
-    the user's other files; None if it has not been started, or runs elsewhere. last_lines: of its stderr.
+    """sentence: why it ended, if not as requested. is_confined: whether the system keeps it out of the user's other
+    files; None if it has not been started, or runs elsewhere. last_lines: of its stderr.
     """
 
     is_running: bool = False
@@ -194,7 +194,7 @@ class McpTools:
         arguments: Mapping[str, str],
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> tuple[tuple[str, str], ...]:
-        """Return a filled-in prompt as messages: "user" or "assistant", and a foreign text. Blocks."""
+        """Return a filled-in prompt as messages: "user" or "assistant", and untrusted text. Blocks."""
         from app.tools.mcp.results import cut, text_of
 
         work = self._asked(server_id, lambda client: client.get_prompt(name, dict(arguments)))

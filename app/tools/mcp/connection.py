@@ -394,7 +394,6 @@ def _definition(tool: types.Tool) -> Definition:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first error in a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

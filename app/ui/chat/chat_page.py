@@ -291,7 +291,6 @@ class ChatPage(QFrame):
             self.over_left.emit()
 
     def focus_composer(self) -> None:
-        """Focus the composer."""
         self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     # ------------------------------------------------------------------ Find

@@ -1,6 +1,6 @@
 """Prompts in the message field: a menu behind "/", and the variables of the chosen saved prompt to fill in.
 
-The field keeps the focus, so that typing goes on and filters. Text after "/" that no prompt matches is plain text.
+The field keeps the focus, so that typing continues and filters. Text after "/" that no prompt matches is plain text.
 """
 
 from __future__ import annotations

@@ -92,7 +92,6 @@ class SwitchMenu(PickMenu):
         """Switch a row's item. Subclasses tell who has to know."""
 
     def rows(self) -> list[SwitchRow]:
-        """Return the rows with switches."""
         found = (self.switches.itemAt(i) for i in range(self.switches.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), SwitchRow)]
 

@@ -307,7 +307,6 @@ class NeuronMap(LiveCard):
         return self.cell_text(min(layer, len(self._on_gpu) - 1), min(group, self._rows - 1))
 
     def cell_text(self, layer: int, group: int) -> str:
-        """Return the text of a cell."""
         rows = self._rows
         where = tr("on the GPU") if self._is_hot(layer, group) else tr("on the CPU")
         if self._chosen:

@@ -119,7 +119,6 @@ class WindowSettings(QObject):
 
 
 def apply_look(settings: AppSettings) -> None:
-    """Apply the look of the settings."""
     zoom = settings.text_px / theme.BODY_PX
     contrast = settings.contrast == "high"
     theme.apply(theme.application(), settings.theme, zoom, contrast, in_turns=True)  # type: ignore[arg-type]

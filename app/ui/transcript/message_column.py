@@ -204,7 +204,7 @@ class MessageColumn(QWidget):
 
     def mark_place(self, view: AnswerView, index: int) -> None:
         """Tell an answer whether it is the last message, which alone can be continued, and whether the next message
-        goes on after its calls."""
+        continues after its calls."""
         following = self.messages[index + 1] if index + 1 < len(self.messages) else None
         view.set_last(following is None)
         view.set_goes_on(following is not None and following.role is Role.ASSISTANT)
@@ -289,7 +289,6 @@ class MessageColumn(QWidget):
             self._column.invalidate()
 
     def remove(self, message_id: str) -> None:
-        """Remove a message."""
         index = self.index(message_id)
         if index < 0:
             return

@@ -87,7 +87,6 @@ class BatchRunner:
                 program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return seconds by stage."""
         found: dict[str, float] = {}
         for program in (*self._first, *self._programs):
             if isinstance(program, Program):

@@ -92,7 +92,6 @@ class TokenRunner:
         return finished
 
     def plan(self, ending: Ending) -> TokenPlan:
-        """Return the plan of tokens with this ending."""
         return self._plans.logits if ending == "logits" else self._plans.hidden
 
     def program(self, ending: Ending) -> Program:

@@ -289,7 +289,7 @@ class _Case:
         return TokenContext.typical(self.context, KV_CODEC, kv_positions=self.kv_positions)
 
     def seconds(self, kv_positions: int) -> float:
-        """Return the predicted time of a token with so many positions of KV cache on the GPU."""
+        """Return the predicted time of a token with this many positions of KV cache on the GPU."""
         _, problem, choice = replace(self, kv_positions=kv_positions).placed(exact=False)
         return math.inf if choice is None else choice.seconds(problem)
 

@@ -46,7 +46,7 @@ from native_kernels.cpu.runtime.simd import (
 
 # Limits of the segments' sums: larger ones would not stay in the caches, or cost more than stream reads gain. The share
 # is one part in this many of the matrix.
-ROOM_BYTES, _ROOM_SHARE = 4 << 20, 8  # the share is one part of so many of the matrix
+ROOM_BYTES, _ROOM_SHARE = 4 << 20, 8  # the share: 1 / n of the matrix
 # Minimum neurons of a segment: beginning its sums and adding them to the others moves two vectors a token.
 _SHORTEST, _SHORTEST_OF_TOKEN = 32, 8
 # Neurons of a block. Each token has some of them, which are added several at a time; with 64, two tokens of q4_0 take a

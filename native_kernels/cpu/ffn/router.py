@@ -50,7 +50,7 @@ class Chosen:
 
     @classmethod
     def make(cls, n_experts: int, n_used: int) -> Chosen:
-        """Buffers for so many experts of which so many are used."""
+        """Allocate for a router that chooses n_used of n_experts."""
         order = aligned_empty(1 + n_used * MOST_TOKENS, np.int64) if n_used < n_experts else None
         return cls(
             aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64), order

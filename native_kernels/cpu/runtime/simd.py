@@ -441,7 +441,6 @@ def bits_of_words(b: Any, at: Any, mask: Any) -> Any:
 
 @operation(i64, i64)
 def count_bits(b: Any, bits: Any) -> Any:
-    """Count the set bits."""
     return b.call(external(b, "llvm.ctpop.i64", I64, [I64]), [bits])
 
 
