@@ -378,8 +378,8 @@ class ApiAnswers:
                 self._finish(one, interrupted("Hearth is closing."))
 
     def _fail_all(self, error: DeviceFailedError) -> None:
-        if self._running and (gpu := self._running[0].session.model.gpu):
-            gpu.after_failure(error)
+        if self._running and (residency := self._running[0].session.model.residency):
+            residency.after_failure(error)
         for one in list(self._running):
             self._finish(one, failure_of(error))
 

@@ -212,7 +212,7 @@ def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, s
         threads = default_threads(profile)
         return threads, "a thread for each core but one" if threads > 1 else "one thread, so that the window has a core"
     if wanted <= usable:
-        return wanted, "as asked"
+        return wanted, "as requested"
     return usable, f"{wanted} were asked for, and this process may use {usable} CPU{'s' if usable > 1 else ''}"
 
 

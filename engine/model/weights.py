@@ -355,7 +355,7 @@ def _choose_hold(
         return "mapped", mapped_reason
     for hold, need in needs.items():
         if need <= have and wanted in ("auto", hold):
-            return hold, _REASONS[hold] if wanted == "auto" else "as asked"
+            return hold, _REASONS[hold] if wanted == "auto" else "as requested"
     need = next((need for hold, need in needs.items() if hold == wanted), needs["mapped"])
     raise HostMemoryError(f"The model needs {need / 2**30:.1f} GiB of free RAM; {have / 2**30:.1f} GiB are free.")
 

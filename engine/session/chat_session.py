@@ -183,8 +183,8 @@ class ChatSession:
 
     def _keep_up(self) -> None:
         """Renew transformer and cache if the model was placed again."""
-        if self.model.gpu is not None:
-            self.model.gpu.make_room()
+        if self.model.residency is not None:
+            self.model.residency.make_room()
         if self._generation != self.model.generation:
             self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self._new_cache(), []
             self._generation, self._saving = self.model.generation, None
@@ -236,9 +236,9 @@ class ChatSession:
                     yield event
                 return
             except DeviceFailedError as error:
-                if self.model.gpu is None:
+                if self.model.residency is None:
                     raise
-                self.model.gpu.after_failure(error)
+                self.model.residency.after_failure(error)
                 # If memory ran out before the first token, retry silently.
                 ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
                 if has_begun or not ran_out or attempt == _TRIES - 1:
@@ -301,8 +301,8 @@ class ChatSession:
 
         Raises: Cancelled, with nothing changed.
         """
-        gpu, copy = self.model.gpu, None
-        assert gpu is not None, "the caller has checked it"
+        residency, copy = self.model.residency, None
+        assert residency is not None, "the caller has checked it"
         try:
             copy = self._cache.copied()
         except (CudaError, HostMemoryError) as error:
@@ -310,7 +310,7 @@ class ChatSession:
         if self.adaptation is not None:
             self.adaptation.learn(self._transformer.executor.counters)
             self.adaptation.keep(self.model.hot_blocks)  # for the new placement
-        gpu.place_for(n_tokens, job.cancelled)
+        residency.place_for(n_tokens, job.cancelled)
         self._transformer, self._cache = self._transformer_for(self.mode), self._new_cache()
         self._generation = self.model.generation
         try:
@@ -367,7 +367,8 @@ class ChatSession:
         self._cache.truncate(have)
         if have == 0 or self._computed_in != mode:
             self._computed_in = mode if have == 0 else None
-        if self.model.gpu is not None and self.model.gpu.should_place_for(len(prompt), n_answer):
+        residency = self.model.residency
+        if residency is not None and residency.should_place_for(len(prompt), n_answer):
             with contextlib.suppress(Cancelled):
                 self._place_for(len(prompt) + n_answer, job)
             if len(prompt) >= self._cache.capacity:
@@ -390,7 +391,7 @@ class ChatSession:
             self._transformer.decoder.lay_out(self._cache)
         if self.adaptation is not None:
             return self.adaptation.adapt(self.model.hot_blocks)
-        return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
+        return None if self.model.on_gpu is None else self.model.on_gpu.placed.save_heat(at_once=False)
 
     def draft_step(self, cancelled: CancelCheck) -> float | None:
         """Do one step of idle work for the smaller model that guesses, as Drafting.step."""
@@ -412,7 +413,7 @@ class ChatSession:
         if self.adaptation is not None:
             self.adaptation.keep(self.model.hot_blocks)
         elif self.model.on_gpu is not None:
-            self.model.on_gpu.save_heat()
+            self.model.on_gpu.placed.save_heat()
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)

@@ -184,12 +184,12 @@ class Drafting:
         Raises: HostMemoryError if the RAM is short.
         """
         n_bytes, own, main = sum(opened.codecs.values()), opened.config, self._model
-        context, gpu = min(main.context, own.max_context), main.gpu
+        context, residency = min(main.context, own.max_context), main.residency
         threads, hardware = main.threads, main.engine.hardware_file
-        if gpu is not None and self._may_use_gpu:
-            spare = gpu.spare_bytes()
+        if residency is not None and self._may_use_gpu:
+            spare = residency.spare_bytes()
             if n_bytes + KVCache.bytes_for(own, context, main.kv_codec) <= spare:
-                budget = (spare + context_bytes(gpu.info)) / _GIB  # both models share the context
+                budget = (spare + context_bytes(residency.placed.info)) / _GIB  # both models share the context
                 yield EngineConfig(
                     "cuda", threads, context, vram_budget_gib=budget, hardware_file=hardware, adapt=False, draft="off"
                 )

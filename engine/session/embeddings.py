@@ -51,8 +51,8 @@ def embed(
         try:
             vectors = _pooled(model, ids, job)
         except DeviceFailedError as error:
-            if model.gpu is not None:
-                model.gpu.after_failure(error)
+            if model.residency is not None:
+                model.residency.after_failure(error)
             raise
         n_done += len(ids)
         for vector in vectors:
@@ -139,8 +139,8 @@ def _pooled(model: LoadedModel, texts: list[list[int]], job: Job) -> list[F32]:
 
 def _of_decoder(model: LoadedModel, ids: list[int], takes_mean: bool, progress: ShareProgress) -> F32:
     """Return the mean of a text's hidden states [D], or the last one."""
-    if model.gpu is not None:
-        model.gpu.make_room()
+    if model.residency is not None:
+        model.residency.make_room()
         model.reserve(len(ids))
     transformer, cache = model.transformer("dense"), model.new_cache(len(ids))
     tokens, total = np.asarray(ids, np.int64), np.zeros(model.opened.config.d_model, np.float64)

@@ -187,7 +187,7 @@ def prepare(
     if device.gpu is None:
         return None, device.gpu_reason
     part, why_not = load_residency(device.gpu, hardware, device.threads, context, job)
-    if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
+    if part is None or not part.placed.is_usable:  # without a GPU everything must fit in RAM
         fitting_context(
             memory.sizes, MemoryLimits(hardware, None, budgets_of(hardware, None, None)),
             context.context, context.kv_codec,

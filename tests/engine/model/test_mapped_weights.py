@@ -145,7 +145,7 @@ def test_ways_to_hold_are_held_to_the_memory_too(tmp_path: Path, monkeypatch: py
     opened = open_model(make_tiny_gguf(tmp_path / "m.gguf"))
     with pytest.raises(InvalidRequestError, match="'q8'"):
         load_weights(opened, hold="q8")  # type: ignore[arg-type]
-    assert load_weights(opened, hold="f16").hold_reason == "as asked"
+    assert load_weights(opened, hold="f16").hold_reason == "as requested"
     free_ram(monkeypatch, weights_module.MARGIN_BYTES + load_weights(opened, hold="mapped").ram_bytes)
     assert load_weights(opened, hold="mapped").hold == "mapped"
     with pytest.raises(HostMemoryError):

@@ -288,7 +288,7 @@ def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_cpu_s_figures(machine: F
     session = ChatSession(model)
     assert told(session)[0].on_gpu[0] == 1
     assert model.gpu is not None
-    model.gpu.give_up("the GPU fell off the bus")
+    model.residency.give_up("the GPU fell off the bus")
     after = told(session)
     assert after[-1].on_gpu == [0.0] * model.opened.config.n_layers
     assert after[-1].gpu_neuron_load is None
