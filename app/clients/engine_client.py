@@ -472,4 +472,6 @@ class EngineClient(QObject):
 
 
 def _count_of(count_id: str, request: AnswerRequest, texts: list[str]) -> protocol.Count:
-    return protocol.Count(count_id, request.told, dict(request.sampling), request.overflow, texts, list(request.tools))
+    return protocol.Count(
+        count_id, request.with_summary, dict(request.sampling), request.overflow, texts, list(request.tools)
+    )

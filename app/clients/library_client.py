@@ -33,7 +33,7 @@ _REPEATABLE = {
 Values = dict[str, Any]
 Done = Callable[[Values], None]
 FailedThen = Callable[[protocol.Failed], None]
-Told = Callable[[protocol.Progress], None]
+OnProgress = Callable[[protocol.Progress], None]
 
 
 class Library(Protocol):
@@ -43,7 +43,7 @@ class Library(Protocol):
     died: Any  # Signal(object): EngineDied
 
     def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
-            failed: FailedThen | None = None, progress: Told | None = None,
+            failed: FailedThen | None = None, progress: OnProgress | None = None,
             said: Callable[[protocol.Token], None] | None = None) -> str: ...  # fmt: skip
 
     def cancel(self, request_id: str) -> None: ...

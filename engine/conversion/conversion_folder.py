@@ -152,8 +152,8 @@ class ConversionFolder:
         except EngineError:
             return None
         planned = {tensor.name: entry for region in part.regions for tensor, entry in region.tensors}
-        told = {name: replace(entry, relative_error=0.0) for name, entry in found.tensors.items()}
-        return found if told == planned else None
+        without_errors = {name: replace(entry, relative_error=0.0) for name, entry in found.tensors.items()}
+        return found if without_errors == planned else None
 
     def _artefact_receipt(self, carried: Carried) -> ArtefactReceipt | None:
         try:

@@ -510,7 +510,7 @@ class Telling:
             self._turn.tokens += 1
             if self._notes is not None:
                 self._notes.token(event.token_id)
-        shown = () if self._notes is None else self._notes.told(text, end is not None)
+        shown = () if self._notes is None else self._notes.tokens_of(text, end is not None)
         if self._parts is None:
             parts: tuple[Part, ...] = (TextPart(text),) if text else ()
         else:

@@ -187,7 +187,7 @@ class _Said:
         self._began = time.perf_counter()
         self._first: float | None = None
         self._last = self._began
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def add(self, text: str) -> None:
         now = time.perf_counter()
@@ -196,7 +196,7 @@ class _Said:
             self._last = now
             self._parts.append(text)
             self._waiting.append(text)
-        if self._waiting and now - self._told >= SAY_EVERY_S:
+        if self._waiting and now - self._reported_at >= SAY_EVERY_S:
             self.flush()
 
     def end(self) -> None:
@@ -207,7 +207,7 @@ class _Said:
     def flush(self) -> None:
         if self._waiting:
             text, self._waiting = "".join(self._waiting), []
-            self._told = time.perf_counter()
+            self._reported_at = time.perf_counter()
             self._say(text, self.answer.pieces)
 
     def result(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _FREE_SHARE = 1.5  # free RAM to load a draft, as a multiple of its bytes
 _GIB = 1 << 30
-NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": ""}  # as Drafting.told
+NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": ""}  # as Drafting.news
 
 
 class Drafting:
@@ -50,7 +50,7 @@ class Drafting:
         self._is_over = self._wanted == "off"
         self._may_use_gpu = True
 
-    def told(self) -> dict[str, Any]:
+    def news(self) -> dict[str, Any]:
         """Return the values of the news "draft"."""
         draft = self.draft
         if draft is None:

@@ -74,16 +74,16 @@ def summarise_if_needed(
 
 def without_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return the messages with calls and their results as texts of the assistant's."""
-    told: list[ChatMessage] = []
+    merged: list[ChatMessage] = []
     for message in messages:
         role = "assistant" if message["role"] == "tool" else message["role"]
         parts = [f"[Result of {message['name']}: {message['content']}]"] if message["role"] == "tool" else []
         parts += [message["content"]] if message["role"] != "tool" and message["content"] else []
         parts += [f"[Called {call.name}: {json.dumps(dict(call.arguments))}]" for call in message.get("calls", ())]
-        if told and role == told[-1]["role"] == "assistant":
-            parts.insert(0, told.pop()["content"])
-        told.append({"role": role, "content": "\n".join(parts)})
-    return told
+        if merged and role == merged[-1]["role"] == "assistant":
+            parts.insert(0, merged.pop()["content"])
+        merged.append({"role": role, "content": "\n".join(parts)})
+    return merged
 
 
 def _some(session: ChatSession, rules: list[ChatMessage], old: list[ChatMessage], summary: str) -> list[ChatMessage]:

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.chat.answer_setup import AnswerSetup
-from app.chat.answers.mode_rates import MODES_TOLD
+from app.chat.answers.mode_rates import MEASURED_MODES
 from app.chat.chat_turns import STILL_ANSWERING
 from app.chat.side_by_side import ModelChoice
 from app.chat.store.conversation import Message, siblings
@@ -93,7 +93,7 @@ class Comparing(QObject):
     def _modes(self, choice: ModelChoice) -> Sequence[str]:
         offer = self._setup.offer
         lacks = choice.model == self._setup.chat.model and not offer.has_predictors
-        return [mode for mode in MODES_TOLD if mode != "sparse" or not lacks]
+        return [mode for mode in MEASURED_MODES if mode != "sparse" or not lacks]
 
     def _begin(self, choices: Sequence[ModelChoice], question: Message | None) -> None:
         self.begun.emit()

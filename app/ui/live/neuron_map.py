@@ -298,7 +298,7 @@ class NeuronMap(LiveCard):
 
     # -------------------------------------------------------------- mouse, keyboard, accessibility
 
-    def told_at(self, place: QPointF) -> str:
+    def text_at(self, place: QPointF) -> str:
         field = self._field()
         if not self._on_gpu or not field.contains(place):
             return self._line

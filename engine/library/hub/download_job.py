@@ -319,14 +319,14 @@ class _locked:  # noqa: N801 - reads as what it does
         self._stop, self._telling = stop, telling
 
     def __enter__(self) -> None:
-        told = False
+        was_reported = False
         while True:
             try:
                 self._lock.acquire(timeout=0)
                 break
             except filelock.Timeout:
-                if not told:
-                    told = True
+                if not was_reported:
+                    was_reported = True
                     self._telling.waiting("", HubError("Another Hearth is downloading this model."))
                 self._stop.sleep(_LOCK_POLL_S)
 

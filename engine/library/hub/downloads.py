@@ -44,7 +44,7 @@ from engine.library.records import CatalogueEntry, Download, DownloadState, Inst
 log = logging.getLogger(__name__)
 
 AT_ONCE = 2
-TOLD_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 CLOSE_S = 0.8
 LOCK_WAIT_S = 3.0  # for another process of Hearth that is ending
 
@@ -382,4 +382,4 @@ class Downloads:
                 return
             self._news.clear()
             self._on_change(self.list())
-            self._closing.wait(TOLD_EVERY_S)
+            self._closing.wait(REPORT_EVERY_S)

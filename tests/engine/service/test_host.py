@@ -108,7 +108,7 @@ def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytes
 
     monkeypatch.setattr(Drafting, "load", load)
     monkeypatch.setattr(session, "drafting", Drafting(session.model))
-    monkeypatch.setattr(heard.host, "_told_draft", {"model": "Small"})
+    monkeypatch.setattr(heard.host, "_reported_draft", {"model": "Small"})
     heard.run(protocol.Generate("a", HELLO, {"temperature": 0}))
     for _ in range(2):
         heard.host._step_draft()
