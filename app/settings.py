@@ -402,7 +402,7 @@ def description_of(name: str) -> Setting:
     return next(one for one in described() if one.name == name)
 
 
-# ------------------------------------------------------------------ the file
+# --- the file
 
 
 def _zoom_in_pixels(values: dict[str, Any]) -> dict[str, Any]:

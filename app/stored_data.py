@@ -158,7 +158,7 @@ class StoredData:
         self._drop_empty(wanted, models)
         return done
 
-    # -------------------------------------------------------------- within
+    # --- within
 
     def _erase(self, group: Group, freed: Callable[[int], None], cancelled: Callable[[], bool], done: Erased) -> None:
         from engine.library.owned.erasing import erase_models, erase_prepared

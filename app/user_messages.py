@@ -312,7 +312,7 @@ def _message(title: str, sentence: str, details: str, severity: Severity, *actio
     return UserMessage(title, sentence, tr(_BUTTONS[actions[0]]), details, severity, actions[0].value, second)
 
 
-# ------------------------------------------------------------------ the engine
+# --- the engine
 
 
 def _engine_message(
@@ -361,7 +361,7 @@ def _bug(during: During | None, details: str) -> UserMessage:
     return _message(tr("Something went wrong in Hearth"), sentence, details, "bad", *actions)
 
 
-# ------------------------------------------------------------------ chats on disk
+# --- chats on disk
 
 
 def _store_message(error: StoreError) -> UserMessage:

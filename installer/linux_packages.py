@@ -85,7 +85,7 @@ def metainfo(template: Path, version: str, made_at_s: int) -> str:
     return template.read_text(encoding="utf-8").replace("@VERSION@", version).replace("@DATE@", day)
 
 
-# ------------------------------------------------------------------ the tarball
+# --- the tarball
 
 
 def tarball(tree: Tree, folder: Path) -> Path:
@@ -120,7 +120,7 @@ def tarball(tree: Tree, folder: Path) -> Path:
     return target
 
 
-# ------------------------------------------------------------------ the .deb
+# --- the .deb
 
 
 def deb(tree: Tree, folder: Path) -> Path:

@@ -54,7 +54,7 @@ class Entry:
     is_unfinished: bool = False
 
 
-# ------------------------------------------------------------------ what the source holds
+# --- what the source holds
 
 
 def words_of(source: str) -> Iterator[Words]:
@@ -103,7 +103,7 @@ def collected() -> dict[Words, list[str]]:
     return found
 
 
-# ------------------------------------------------------------------ the files
+# --- the files
 
 
 def read(language: str) -> dict[Words, Entry]:

@@ -163,7 +163,7 @@ class ChatController(QObject):
         """Whether this PC answers a chat, or an answer waits, or the tools that it called run."""
         return self.answers.has_any_here or self.rounds.are_running
 
-    # -------------------------------------------------------------- messages
+    # --- messages
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
         """Return the chat's current answer settings; None: a new chat."""
@@ -387,7 +387,7 @@ class ChatController(QObject):
             return
         self._send_again()
 
-    # -------------------------------------------------------------- chats
+    # --- chats
 
     def _reopen(self) -> None:
         """Open the chat of the last run, unless the user already writes in a new one."""
@@ -457,14 +457,14 @@ class ChatController(QObject):
                 text, lambda hits: self.search_results.emit(text, hits) if self._search == text else None
             )
 
-    # -------------------------------------------------------------- settings, remedies, end
+    # --- settings, remedies, end
 
     @Slot(AppSettings)
     def settings_changed(self, settings: AppSettings) -> None:
         """Apply new settings: sampling from the next answer on; engine settings reload the model."""
         self._engine_settings.take(settings)
 
-    # -------------------------------------------------------------- the model
+    # --- the model
 
     @property
     def model(self) -> str:
@@ -548,7 +548,7 @@ class ChatController(QObject):
         self.answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 
-    # -------------------------------------------------------------- what happens
+    # --- what happens
 
     def _emit_conversations(self) -> None:
         """Stop what runs in chats that are gone, however they were deleted, and emit the others."""

@@ -167,7 +167,7 @@ class SideBySide(QObject):
                 self._chat.switch.unload(self._before)
         self.changed.emit()
 
-    # -------------------------------------------------------------- what happens
+    # --- what happens
 
     def _ended(self, answer: Answer, result: object) -> None:
         if answer is not self._now:

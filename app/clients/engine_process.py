@@ -177,7 +177,7 @@ class ProcessHost(QObject):
         self._process.finished.connect(self._finished)
         self._process.errorOccurred.connect(self._failed)
 
-    # -------------------------------------------------------------- what the worker asks
+    # --- what the worker asks
 
     def start(self) -> None:
         """Start the child, also after `close`; returns at once. EngineStarted or EngineDied follows."""
@@ -223,7 +223,7 @@ class ProcessHost(QObject):
         self._greeted = False
         self._waiting.clear()
 
-    # -------------------------------------------------------------- the child's life
+    # --- the child's life
 
     @Slot()
     def _spawn(self) -> None:

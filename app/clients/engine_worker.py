@@ -114,7 +114,7 @@ class EngineWorker(QObject):
         self._rested.connect(self._rest)
         self._closed.connect(self._close)
 
-    # -------------------------------------------------------------- for any thread
+    # --- for any thread
 
     @property
     def location(self) -> str:
@@ -193,7 +193,7 @@ class EngineWorker(QObject):
                 self._under_way.discard(event.id)
         self.happened.emit(event)
 
-    # -------------------------------------------------------------- in the worker thread
+    # --- in the worker thread
 
     @Slot(object)
     def _start(self, host: Host) -> None:

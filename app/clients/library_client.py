@@ -87,7 +87,7 @@ class LibraryClient(QObject):
     def is_running(self) -> bool:
         return self._running
 
-    # -------------------------------------------------------------- asking
+    # --- asking
 
     def open(self) -> None:
         """Start the process without a request: interrupted downloads continue."""
@@ -133,7 +133,7 @@ class LibraryClient(QObject):
         self.begin_close()
         return self._worker.shutdown(timeout_s)
 
-    # -------------------------------------------------------------- events
+    # --- events
 
     @Slot(object)
     def _on_event(self, event: object) -> None:
@@ -197,7 +197,7 @@ class LibraryClient(QObject):
             self.running_changed.emit(False)
         self.died.emit(died)
 
-    # -------------------------------------------------------------- its end
+    # --- its end
 
     def _check_idle(self) -> None:
         if self._asked or self._busy or not self._running:

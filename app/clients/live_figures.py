@@ -120,7 +120,7 @@ class LiveFigures:
         self.measured: Live | None = None  # the newest of this model with a token's time
         self.result: GenerationResult | None = None  # of this model's last answer
 
-    # -------------------------------------------------------------- what comes in
+    # --- what comes in
 
     def take_status(self, status: EngineStatus) -> None:
         """Take the engine's status."""
@@ -152,7 +152,7 @@ class LiveFigures:
             while kept and now - kept[0][0] > WINDOW_S + 1:
                 kept.popleft()
 
-    # -------------------------------------------------------------- what is to be seen
+    # --- what is to be seen
 
     def state(self, chat: str = "") -> str:
         """Return one line on what is running. chat: title of the answered chat."""

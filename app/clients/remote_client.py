@@ -69,7 +69,7 @@ class RemoteClient(QObject):
             self._library.cancel(self._request)
             self._rest()
 
-    # -------------------------------------------------------------- events
+    # --- events
 
     def _said(self, number: int, token: protocol.Token) -> None:
         if number == self._number and self._request:

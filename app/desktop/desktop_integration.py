@@ -117,7 +117,7 @@ class DesktopIntegration(QObject):
         if isinstance(self.poster, DesktopPoster):
             self.poster.close()
 
-    # -------------------------------------------------------------- work
+    # --- work
 
     def _take_status(self, status: EngineStatus) -> None:
         self.sleep.set_reason(noted("answering"), status.answering)
@@ -146,7 +146,7 @@ class DesktopIntegration(QObject):
         theme.application().removeEventFilter(self)
         return super().eventFilter(watched, event)
 
-    # -------------------------------------------------------------- other starts
+    # --- other starts
 
     def take_request(self, request: LaunchRequest) -> None:
         """Handle the request of another start: bring the window to the front and open what it was given."""
@@ -185,7 +185,7 @@ class DesktopIntegration(QObject):
         self._window.show_chat()
         self._controller.open(chat)
 
-    # -------------------------------------------------------------- help
+    # --- help
 
     def tell_crash(self, last: crash_notes.LastRun) -> None:
         """Report how the last run crashed, once it is known whether the chats are intact."""

@@ -126,7 +126,7 @@ class Erasing(QObject):
             self._window.take_settings(replace(self._window.settings, model=""))
         self._window.quit()
 
-    # -------------------------------------------------------------- after the end
+    # --- after the end
 
     def finish(self, close: Callable[[], bool]) -> tuple[bool, bool]:
         """End everything with `close` and delete. Returns the result of `close`, and whether to restart Hearth."""

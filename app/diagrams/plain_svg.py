@@ -361,7 +361,7 @@ def _local(tag: object) -> str:
     return str(tag).rpartition("}")[2]
 
 
-# ------------------------------------------------------------------ style sheets
+# --- style sheets
 
 
 def _rules(sheet: str) -> Iterable[_Rule]:

@@ -86,7 +86,7 @@ class Indexer:
         self._scanned_at = 0.0
         self._rests: dict[str, float] = {}  # files that were read lately: monotonic() from which they are read again
 
-    # -------------------------------------------------------------- from other threads
+    # --- from other threads
 
     def set_folders(self, folders: Iterable[str]) -> None:
         """Index these folders and no others. The first call with one starts the thread."""
@@ -152,7 +152,7 @@ class Indexer:
             files = list(self._files.values())
         return [one for one in files if any(is_within(one.path, folder) for folder in wanted)]
 
-    # -------------------------------------------------------------- the thread
+    # --- the thread
 
     def _run(self) -> None:
         while not self._ended():
@@ -305,7 +305,7 @@ class Indexer:
             folder = next((folder for folder in self._work.folders if is_within(path, folder)), None)
         return folder is not None and not os.path.isdir(folder)
 
-    # -------------------------------------------------------------- watching
+    # --- watching
 
     def _begin_watch(self, folders: list[str]) -> None:
         self._end_watch()

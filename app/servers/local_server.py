@@ -84,7 +84,7 @@ class LocalServer(QObject):
         """Create a new key. Programs with the old one are refused from now on."""
         self._keep_key(_new_key())
 
-    # -------------------------------------------------------------- the key
+    # --- the key
 
     def _take_key(self, found: dict[str, Any]) -> None:
         self._asked = False
@@ -105,7 +105,7 @@ class LocalServer(QObject):
         if not state.get("kept"):
             self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), "warn")
 
-    # -------------------------------------------------------------- the engine's process
+    # --- the engine's process
 
     def _began_anew(self, _: int) -> None:
         self._is_sent = False

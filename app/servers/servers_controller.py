@@ -52,7 +52,7 @@ class ServersController(QObject):
         self.changed.emit()
         self._chat.check_place()
 
-    # -------------------------------------------------------------- entering
+    # --- entering
 
     def look(self, address: str, key: str = "") -> None:
         """Ask a server for its models. `looked` follows."""
@@ -115,7 +115,7 @@ class ServersController(QObject):
         self._emit_changed()
         self.toast.emit(tr("{name} removed", name=server.name), None)
 
-    # -------------------------------------------------------------- keys
+    # --- keys
 
     def keep_key(self, address: str, key: str) -> None:
         """Keep the key of a server or service in the keyring, else until Hearth ends; "" deletes it."""
@@ -156,7 +156,7 @@ class ServersController(QObject):
     def _not_deleted(server: Server, then: Callable[[Server, str], None], failed: protocol.Failed) -> None:
         then(server, failed.message)
 
-    # -------------------------------------------------------------- choosing
+    # --- choosing
 
     def choose(self, place: Place | None) -> None:
         """Send the open chat to a server from its next message on; None: to this PC."""

@@ -51,7 +51,7 @@ class Pages(QStackedWidget):
         """Set the controller of the Models page."""
         self._models = controller
 
-    # -------------------------------------------------------------- showing a page
+    # --- showing a page
 
     @property
     def shows_chat(self) -> bool:
@@ -118,7 +118,7 @@ class Pages(QStackedWidget):
         self.live_built.emit(page)
         return page
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status on the Models and Live pages."""

@@ -242,7 +242,7 @@ def check_artefact(path: Path, manifest: Manifest, kind: str) -> None:
         raise ArtifactMismatchError(f"{head} of the bundle {path.name} is not the file that its manifest lists.")
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 def shifted(progress: Progress, before: int, total: int) -> CountProgress:

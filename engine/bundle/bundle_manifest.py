@@ -130,7 +130,7 @@ def firing_threshold(config: ModelConfig) -> float:
     return float(getattr(config, "activation_threshold", 0.0))
 
 
-# ------------------------------------------------------------------ checks
+# --- checks
 
 
 def _check_version(version: Any) -> None:

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-# ------------------------------------------------------------------ arguments
+# --- arguments
 
 
 def build_parser() -> argparse.ArgumentParser:

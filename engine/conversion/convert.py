@@ -155,7 +155,7 @@ def _quality(opened: OpenedModel, codec: str, worst: float) -> str:
     )
 
 
-# ------------------------------------------------------------------ disk space
+# --- disk space
 
 
 def _check_disk(
@@ -178,7 +178,7 @@ def _side_bytes(opened: OpenedModel) -> int:
     return tokenizer + vocabulary + (4 << 20)
 
 
-# ------------------------------------------------------------------ writing
+# --- writing
 
 
 class _Work:

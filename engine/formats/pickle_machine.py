@@ -73,7 +73,7 @@ class _Machine:
             step(self)
         return self._fail(f"its pickle has more than {_MAX_INSTRUCTIONS} instructions")
 
-    # -------------------------------------------------------------- reading
+    # --- reading
 
     def _take(self, n_bytes: int) -> bytes:
         taken = self._code[self._at : self._at + n_bytes]
@@ -99,7 +99,7 @@ class _Machine:
         line = self._take(end + 1 - self._at)[:-1]
         return self._text(line)
 
-    # -------------------------------------------------------------- the stack
+    # --- the stack
 
     def _push(self, value: Any) -> None:
         self._stack.append(value)
@@ -140,7 +140,7 @@ class _Machine:
                 self._fail(f"its pickle sets {str(key)[:_SHOWN_NAME_BYTES]!r} twice")
             target[key] = value
 
-    # -------------------------------------------------------------- dangerous instructions
+    # --- dangerous instructions
 
     def _global(self) -> None:
         name = f"{self._line()}.{self._line()}"

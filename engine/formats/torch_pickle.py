@@ -122,7 +122,7 @@ class _TorchFile:
         """Return where a tensor that `read` returned begins in the file; 0 without numbers."""
         return tensor.ctypes.data - self._data.ctypes.data if tensor.size else 0
 
-    # -------------------------------------------------------------- the archive
+    # --- the archive
 
     def _require_zip(self) -> None:
         head = self._data[:300].tobytes()
@@ -154,7 +154,7 @@ class _TorchFile:
     def _bytes(self, entry: Entry) -> NDArray[np.uint8]:
         return self._data[entry.start : entry.start + entry.n_bytes]
 
-    # -------------------------------------------------------------- functions that the pickle may call
+    # --- functions that the pickle may call
 
     def _empty_dict(self, *arguments: Any) -> dict[Any, Any]:
         if arguments:
@@ -221,7 +221,7 @@ class _TorchFile:
             self._fail(f"it has a tensor of {len(values)} dimensions; at most {_MAX_DIMENSIONS} are accepted")
         return values
 
-    # -------------------------------------------------------------- the result
+    # --- the result
 
     def _collect(self, value: Any, prefix: str, tensors: dict[str, Tensor], depth: int) -> None:
         if not isinstance(value, dict) or depth > _MAX_NESTING:

@@ -86,7 +86,7 @@ class PlacedModel:
         self.notes: list[str] = []
         self.reason = ""
 
-    # ------------------------------------------------------------ loading
+    # --- loading
 
     def load(
         self,
@@ -227,7 +227,7 @@ class PlacedModel:
             return mode, reason
         return mode, choose_mode(self._base.opened, wanted)[1]
 
-    # ------------------------------------------------------------ computing
+    # --- computing
 
     @property
     def name(self) -> str:
@@ -301,7 +301,7 @@ class PlacedModel:
         """As LoadedPart.new_cache."""
         return self._loaded_part.new_cache(context)
 
-    # ------------------------------------------------------------ memory
+    # --- memory
 
     @property
     def part_bytes(self) -> dict[str, int]:
@@ -345,7 +345,7 @@ class PlacedModel:
         except CudaError:
             return None
 
-    # ------------------------------------------------------------ helpers
+    # --- helpers
 
     def note(self, sentence: str) -> None:
         """Add a note. Only the newest few are kept, because an engine may run for weeks."""

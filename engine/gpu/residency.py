@@ -62,7 +62,7 @@ class GpuResidency:
         except CudaError as error:
             self.give_up(str(error))
 
-    # ------------------------------------------------------------ the length of a conversation
+    # --- the length of a conversation
 
     def should_place_for(self, n_prompt: int, n_answer: int) -> bool:
         """Return whether to place the model again for a conversation with an answer of this many tokens at most.
@@ -102,7 +102,7 @@ class GpuResidency:
             else:
                 placed.note("A shorter conversation needs less KV cache on the GPU: more of the model is there now.")
 
-    # ------------------------------------------------------------ sharing
+    # --- sharing
 
     def make_room(self, at_once: bool = False) -> None:
         """Place the model with less memory if other programs need it. Call this between answers.

@@ -219,7 +219,7 @@ class ApiAnswers:
         )
         return events, Telling(turn, asked_for, notes)
 
-    # ------------------------------------------------------------------ several at once
+    # --- several at once
 
     def _may_join(self, turn: Turn) -> bool:
         """Return whether a request may be answered together with others.

@@ -254,7 +254,7 @@ def check_sampling(values: dict[str, Any]) -> None:
             raise wrong(error.message, name) from None
 
 
-# ------------------------------------------------------------------ what is to be answered
+# --- what is to be answered
 
 
 def _messages(values: dict[str, Any], ignored: list[str]) -> list[ChatMessage]:

@@ -29,7 +29,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     return values
 
 
-# ------------------------------------------------------------------ fields
+# --- fields
 
 _WORDS: dict[type, str] = {
     str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object",

@@ -110,7 +110,7 @@ class HardwareProfile:
         return cls.from_json(value, str(path))
 
 
-# ------------------------------------------------------------------ reading the machine
+# --- reading the machine
 
 
 def probe(
@@ -191,7 +191,7 @@ def sample_bytes(profile: HardwareProfile) -> int:
     return max(16 << 20, min(MOST_SAMPLE_BYTES, profile.ram.free_bytes // 8))
 
 
-# ------------------------------------------------------------------ decisions
+# --- decisions
 
 
 def default_threads(profile: HardwareProfile) -> int:
@@ -238,7 +238,7 @@ def _is_discrete(gpu: GpuInfo) -> bool:
     return gpu.compute_capability is not None
 
 
-# ------------------------------------------------------------------ description
+# --- description
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def _sold_as(n_bytes: int) -> int:
     return next((size for size in _SOLD_GIB if 0.93 * size <= gib <= size), max(1, round(gib)))
 
 
-# ------------------------------------------------------------------ reading JSON
+# --- reading JSON
 
 
 def _gpu(gpu: _Reader) -> GpuInfo:

@@ -311,7 +311,7 @@ def placement_of(
     )
 
 
-# ------------------------------------------------------------------ validity of a kept placement
+# --- validity of a kept placement
 
 
 def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:

@@ -52,7 +52,7 @@ class RemoteServer:
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
-    # -------------------------------------------------------------- models
+    # --- models
 
     def models(self, cancelled: CancelCheck = never) -> list[str]:
         """Return the ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
@@ -67,7 +67,7 @@ class RemoteServer:
         except StrangeAnswerError as error:
             raise self._strange(error) from None
 
-    # -------------------------------------------------------------- an answer
+    # --- an answer
 
     def answer(
         self,
@@ -128,7 +128,7 @@ class RemoteServer:
             if data.strip() != "[DONE]":
                 said.add(said.answer.take(parsed(data)))
 
-    # -------------------------------------------------------------- failures
+    # --- failures
 
     @staticmethod
     def _whole(connection: Connection, most: int) -> bytes:

@@ -42,7 +42,7 @@ class Connection:
         self._stream: Any = None  # network stream, once connected
         self._began = time.monotonic()
 
-    # -------------------------------------------------------------- for the caller
+    # --- for the caller
 
     def open(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> httpx2.Response:
         """Return the response's head. Raises: Cancelled, RemoteUnreachableError, RemoteServerError."""
@@ -99,7 +99,7 @@ class Connection:
             last, patience = time.monotonic(), STALL_S if isinstance(came, bytes) else FIRST_S
             yield came
 
-    # -------------------------------------------------------------- the thread that reads
+    # --- the thread that reads
 
     def _read(self, method: str, url: str, headers: dict[str, str], body: Any) -> None:
         import httpx2

@@ -130,7 +130,7 @@ class EngineHost:
             self._switches.shutdown(cancel_futures=True)
             self._api.close()
 
-    # -------------------------------------------------------------- the window, as the local API sees it
+    # --- the window, as the local API sees it
 
     @property
     def session(self) -> ChatSession | None:
@@ -371,7 +371,7 @@ class EngineHost:
     def _stop_wanted(self, request_id: str) -> CancelCheck:
         return lambda: request_id in self._cancelled or self._closed.is_set()
 
-    # -------------------------------------------------------------- load
+    # --- load
 
     def _tell_api(self, load: protocol.Load | None = None, error: Exception | None = None) -> None:
         """Tell the local API that the model changed or was unloaded, or that a load ended, with this error if any."""
@@ -467,7 +467,7 @@ class EngineHost:
     def _progress(self, request_id: str, stage: str) -> Progress:
         return progress_of(self._emit, request_id, stage)
 
-    # -------------------------------------------------------------- generate
+    # --- generate
 
     def _generate(self, request: protocol.Generate) -> dict[str, Any]:
         if self._model is None or self._session is None:

@@ -118,7 +118,7 @@ class LiveFeed:
         self._id, self._before = "", None
         self.rest(session)
 
-    # -------------------------------------------------------------- internals
+    # --- internals
 
     def _look_at(self, session: ChatSession) -> None:
         """Measure this session's transformer."""

@@ -109,7 +109,7 @@ class LocalApi:
             talking=talking,
         )
 
-    # -------------------------------------------------------------- internals
+    # --- internals
 
     def _switch(self, request: protocol.Serve) -> None:
         if not request.on:

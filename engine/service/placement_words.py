@@ -142,7 +142,7 @@ def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
     return problem_of(setting, model.mode)[0], setting
 
 
-# ------------------------------------------------------------------ numbers
+# --- numbers
 
 
 def about(tok_s: float | None) -> str:

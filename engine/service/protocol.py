@@ -34,7 +34,7 @@ class Hello:
     pid: int = 0
 
 
-# ------------------------------------------------------------------ requests
+# --- requests
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Shutdown:
     id: str
 
 
-# ------------------------------------------------------------------ events
+# --- events
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,7 @@ class Heartbeat:
     vram_bytes: int = 0
 
 
-# ------------------------------------------------------------------ results
+# --- results
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Draft:
         gain = self._expected_gain()
         return None if not self._times.one_s or (gain >= LEAST_GAIN and self._seen.sum() < _ENOUGH) else gain
 
-    # ------------------------------------------------------------------ as Guesser
+    # --- as Guesser
 
     def read(self, text: Sequence[int]) -> None:
         """As Guesser.read."""
@@ -151,7 +151,7 @@ class Draft:
     def computed(self, n_tokens: int, accepted: int) -> None:
         """As Guesser.computed: `read` compares the guesses with the text."""
 
-    # ------------------------------------------------------------------ while the engine is idle
+    # --- while the engine is idle
 
     def follow(self, text: Sequence[int], cancelled: CancelCheck = never) -> bool:
         """Compute some of the text that the draft lacks; return whether there is more.
@@ -165,7 +165,7 @@ class Draft:
         self._catch_up(min(lag - 1, _MOST_CATCH_UP), Job(cancelled))
         return self._sure < len(text) - 1 and not self.has_failed
 
-    # ------------------------------------------------------------------ helpers
+    # --- helpers
 
     def _measure(self) -> None:
         """Measure a prompt's token and a token. The second of each counts: the first may compile or allocate."""

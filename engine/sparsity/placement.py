@@ -261,7 +261,7 @@ def _masks(ids: tuple[I32, ...], neurons: int) -> U8:
     return np.packbits(masks, axis=1, bitorder="little")
 
 
-# ------------------------------------------------------------------ reading values
+# --- reading values
 
 _TEXTS = ("embedding", "head", "statistics", "mode")
 _NUMBERS = ("fired_share", "objective", "gap", "gpu_neuron_load")

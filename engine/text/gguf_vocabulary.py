@@ -210,7 +210,7 @@ def _unigram_entries(facts: _Facts, scores: NDArray[np.float64], ordinary: list[
     return [(text, values[i] if i in found else unlikely) for i, text in enumerate(texts)]
 
 
-# ------------------------------------------------------------------ what all kinds share
+# --- what all kinds share
 
 
 def _vocabulary(

@@ -128,7 +128,7 @@ class Tokenizer:
         self.stop_token_ids = frozenset(self.eos_token_ids) | {self._special_by_text[stop][0] for stop in known}
         self.stop_texts = tuple(stop for stop in self.template.stops if stop not in known)
 
-    # ------------------------------------------------------------------ where vocabularies come from
+    # --- where vocabularies come from
 
     @classmethod
     def from_files(cls, tokenizer_json: Path, tokenizer_config: Path | None = None) -> Tokenizer:
@@ -187,7 +187,7 @@ class Tokenizer:
                 f"the model with {_listed(config.eos_token_ids)}."
             )
 
-    # ------------------------------------------------------------------ text to ids
+    # --- text to ids
 
     def encode(self, text: str, special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the ids of a text. special: whether the text of a special token means that token; if not, it is
@@ -453,7 +453,7 @@ class Tokenizer:
             return [i for i in ids if i not in self._forbidden]
         return [i for a, b in itertools.pairwise(cuts) for i in self._encode_literally(text[a:b])]
 
-    # ------------------------------------------------------------------ ids to text
+    # --- ids to text
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Return the text of these ids; invalid UTF-8 becomes U+FFFD."""

@@ -126,7 +126,7 @@ def check_zeros(opened: OpenedModel) -> None:
     check_walk(opened.config)
 
 
-# ------------------------------------------------------------------ the text
+# --- the text
 
 
 class _Written:
@@ -194,7 +194,7 @@ def _digest(sequences: Sequence[Sequence[int]]) -> str:
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------ counting
+# --- counting
 
 
 class _Counting:

@@ -142,7 +142,7 @@ class FakeLibrary(QObject):
         if pace_ms:
             self._timer.start()
 
-    # -------------------------------------------------------------- the client's interface
+    # --- the client's interface
 
     def ask(self, job: str, arguments: Values | None = None, done: Any = None, failed: Any = None,
             progress: Any = None, said: Any = None) -> str:  # fmt: skip
@@ -166,7 +166,7 @@ class FakeLibrary(QObject):
         self._timer.stop()
         return True
 
-    # -------------------------------------------------------------- for tests
+    # --- for tests
 
     def fail(self, job: str, error: str = "HubError", message: str = "The hub answered with 500.",
              hint: str = "Try again.", crash: bool = False) -> None:  # fmt: skip
@@ -223,7 +223,7 @@ class FakeLibrary(QObject):
         if moved:
             self.tell("downloads")
 
-    # -------------------------------------------------------------- what it does
+    # --- what it does
 
     def _answer(self, request: str, job: str, given: Values, done: Any, failed: Any, progress: Any) -> None:
         if self._failures[job]:

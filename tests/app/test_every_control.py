@@ -235,7 +235,7 @@ def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str, places: li
     assert f"{len(places)} passed" in done.stdout
 
 
-# ------------------------------------------------------------------ the palette
+# --- the palette
 
 # What menus and pages call an act, and the command that the palette has for it.
 IN_THE_PALETTE = {

@@ -44,7 +44,7 @@ def refused(path: Path, kind: type[EngineError] | tuple[type[EngineError], ...],
     assert caught.value.hint
 
 
-# ------------------------------------------------------------------ Hugging Face directories
+# --- Hugging Face directories
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_weights_in_a_type_that_is_no_weight_format(tmp_path: Path) -> None:
     refused(path, UnsupportedModelError, r"model\.norm\.weight is stored as I8; Hearth reads F32")
 
 
-# ------------------------------------------------------------------ GGUF
+# --- GGUF
 
 
 ARCHITECTURE = entry("general.architecture", 8, text("llama"))

@@ -27,7 +27,7 @@ def write(path: Path, data: Data) -> None:
     path.write_bytes(data() if callable(data) else data)
 
 
-# ------------------------------------------------------------------ GGUF under either magic
+# --- GGUF under either magic
 
 
 @pytest.mark.parametrize("magic", [b"GGUF", b"PWRI"])
@@ -98,7 +98,7 @@ def test_the_largest_header_that_is_accepted_is_cheap(tmp_path: Path) -> None:
         open_gguf(quarter)
 
 
-# ------------------------------------------------------------------ split GGUF
+# --- split GGUF
 
 
 def test_parts_cut_off_anywhere(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_parts_share_one_budget(tmp_path: Path) -> None:
     )
 
 
-# ------------------------------------------------------------------ safetensors
+# --- safetensors
 
 
 def header(content: Any, data: bytes = b"") -> bytes:

@@ -190,7 +190,7 @@ def test_one_storage_unpacked_many_times(tmp_path: Path) -> None:
     refused(lambda: read_torch(tmp_path / "t.pt"), "more than four times its size")
 
 
-# ------------------------------------------------------------------ the archive
+# --- the archive
 
 
 def test_zip_bombs(tmp_path: Path) -> None:

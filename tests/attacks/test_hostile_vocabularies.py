@@ -180,7 +180,7 @@ def test_an_id_far_out_makes_no_padding(tmp_path: Path) -> None:
     refused(lambda: opened(tmp_path, SOUND), "an id is not a number below")
 
 
-# ------------------------------------------------------------------ tokenizer.json, and the files beside it
+# --- tokenizer.json, and the files beside it
 
 
 def added(count: int) -> bytes:
@@ -238,7 +238,7 @@ def test_a_chat_template_of_megabytes_is_not_read(tmp_path: Path) -> None:
     refused(lambda: opened(tmp_path, SOUND), "2097152 bytes; at most 1048576")
 
 
-# ------------------------------------------------------------------ the same in GGUF's metadata
+# --- the same in GGUF's metadata
 
 
 def facts(**changes: Any) -> dict[str, Any]:

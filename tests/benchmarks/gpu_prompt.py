@@ -105,7 +105,7 @@ def without_library() -> LibraryFile:
     raise LibraryUnavailableError("it is left out, as requested")
 
 
-# ---------------------------------------------------------------- a question
+# --- a question
 
 
 @dataclass
@@ -230,7 +230,7 @@ def in_words(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------- products
+# --- products
 
 
 def products(older: bool = False) -> list[dict[str, Any]]:

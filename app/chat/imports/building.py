@@ -144,7 +144,7 @@ class LeftOut:
         return Text(f"[{word} left out: {said}]" if said else f"[{word} left out]")
 
 
-# ------------------------------------------------------------------ values of any type
+# --- values of any type
 
 
 def string(value: Any) -> str:
@@ -198,7 +198,7 @@ def attachment(name: Any, text: str, kind: AttachmentKind = "text") -> Attachmen
     return Attachment(said or "Pasted text", text, kind if said else "pasted")
 
 
-# ------------------------------------------------------------------ the chat
+# --- the chat
 
 
 def dated(chat: WholeChat, at: float) -> WholeChat:

@@ -53,7 +53,7 @@ STATES = {
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------ JSON
+# --- JSON
 
 
 def is_ours(path: Path) -> bool:
@@ -135,7 +135,7 @@ def storable(value: Any) -> Any:
     return value
 
 
-# ------------------------------------------------------------------ Markdown
+# --- Markdown
 
 
 def write_markdown(path: Path, chat: WholeChat) -> None:
@@ -238,7 +238,7 @@ def day(seconds: float) -> str:
     return f"{date:%Y-%m-%d}"
 
 
-# ------------------------------------------------------------------ writing
+# --- writing
 
 
 @contextlib.contextmanager

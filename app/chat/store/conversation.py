@@ -256,7 +256,7 @@ def title_from(text: str) -> str:
     return cut.rstrip(",;:.") + "…"
 
 
-# ------------------------------------------------------------------ branches
+# --- branches
 
 # Messages are listed in the order in which they were added, so a parent comes before its children.
 

@@ -281,7 +281,7 @@ def _is_json(text: object, kind: type) -> bool:
         return False
 
 
-# ------------------------------------------------------------------ reading around damage
+# --- reading around damage
 
 
 # SQLite's own errors, and: a broken name in an error's text, a length beyond all memory.

@@ -92,7 +92,7 @@ def _has_picture(page: PdfPage) -> bool:
     return next(page.get_objects(filter=(raw.FPDF_PAGEOBJ_IMAGE,), max_depth=4), None) is not None
 
 
-# ------------------------------------------------------------------ lines and paragraphs
+# --- lines and paragraphs
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _is_ideograph(character: str) -> bool:
     return "\u2e80" <= character < "\uac00" or "\uf900" <= character < "\ufb00" or "\uff01" <= character < "\uff66"
 
 
-# ------------------------------------------------------------------ pictures
+# --- pictures
 
 
 def page_picture(data: bytes, number: int, passage: str, width: int) -> PagePicture:

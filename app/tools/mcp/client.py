@@ -113,7 +113,7 @@ class McpTools:
         self._states: dict[str, ServerState] = {}
         self._listed: dict[str, tuple[Definition, ...]] = {}  # what each server listed last
 
-    # -------------------------------------------------------------- the source of tools
+    # --- the source of tools
 
     def tools(self) -> tuple[Tool, ...]:
         return tuple(
@@ -147,7 +147,7 @@ class McpTools:
         except ToolServerError as error:
             return ToolResult(error.message, is_error=True)
 
-    # -------------------------------------------------------------- what the user does with a server
+    # --- what the user does with a server
 
     def look(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> tuple[ListedTool, ...]:
         """Start a server, even one that is off, and return its tools. Blocks. Raises ToolServerError."""
@@ -253,7 +253,7 @@ class McpTools:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_S)
 
-    # -------------------------------------------------------------- within
+    # --- within
 
     def _offered(self) -> dict[str, tuple[ToolServer, Definition]]:
         """Return the tools that can be called, by their names for the model."""

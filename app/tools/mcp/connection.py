@@ -154,7 +154,7 @@ class Connection:
             if working.done() and not working.cancelled():
                 working.exception()  # seen: no warning of asyncio's
 
-    # -------------------------------------------------------------- the task
+    # --- the task
 
     async def _run(self) -> None:
         try:
@@ -298,7 +298,7 @@ class Connection:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    # -------------------------------------------------------------- sentences
+    # --- sentences
 
     async def _reason(self, error: BaseException) -> str:
         if isinstance(error, ToolServerError):

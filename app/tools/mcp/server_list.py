@@ -162,7 +162,7 @@ class ToolServerList:
     def remove(self, server_id: str) -> None:
         self._servers.pop(server_id, None)
 
-    # -------------------------------------------------------------- the file
+    # --- the file
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad entries are skipped."""
@@ -191,7 +191,7 @@ class ToolServerList:
             write_json(self._path, values)
             self._path.chmod(0o600)  # variables and headers may hold keys
 
-    # -------------------------------------------------------------- other programs
+    # --- other programs
 
     def proposal(self, file: Path) -> Proposal:
         """Read `mcp.json` or `claude_desktop_config.json` of another program. Adds nothing. Raises ToolServerError."""

@@ -46,7 +46,7 @@ class Comparing(QObject):
         """Offer the models that `usable` returns."""
         self._usable = usable
 
-    # -------------------------------------------------------------- the dialog
+    # --- the dialog
 
     def offered(self) -> list[ModelChoice]:
         """Return all that can answer, the loaded model first."""
@@ -102,7 +102,7 @@ class Comparing(QObject):
         else:
             self._page.composer.submit_to(lambda text, files: self._run.start(choices, text, files))
 
-    # -------------------------------------------------------------- the columns
+    # --- the columns
 
     def show_versions(self, message_id: str) -> None:
         """Show all versions of an answer of the open chat side by side."""

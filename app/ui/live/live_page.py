@@ -121,7 +121,7 @@ class LivePage(QFrame):
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addWidget(self.area)
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_status(self) -> None:
         """Update after a change of phase; LiveFigures has the status already."""
@@ -160,7 +160,7 @@ class LivePage(QFrame):
             self.compare.setToolTip(offer.cannot_compare or tr("Compare with dense"))
         self._show_mode()
 
-    # -------------------------------------------------------------- showing
+    # --- showing
 
     def _show_soon(self) -> None:
         """Update after SHOW_MS, with everything received by then."""
@@ -225,7 +225,7 @@ class LivePage(QFrame):
             self.note.setText(words)
             self.note.setVisible(bool(words))
 
-    # -------------------------------------------------------------- visibility
+    # --- visibility
 
     def set_seen(self, seen: bool) -> None:
         """Set whether the window is visible."""
@@ -264,7 +264,7 @@ class LivePage(QFrame):
         else:
             super().keyPressEvent(event)
 
-    # -------------------------------------------------------------- layout
+    # --- layout
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -67,7 +67,7 @@ class NeuronMap(LiveCard):
         self._fade.timeout.connect(self._fade_on)
         self._tell()
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_places(self, on_gpu: list[float], has_gpu: bool, line: str, why: str) -> None:
         """Set the placement.
@@ -135,7 +135,7 @@ class NeuronMap(LiveCard):
             self._fade.stop()
             self._faded = FADES
 
-    # -------------------------------------------------------------- painting
+    # --- painting
 
     def restyle(self) -> None:
         self._grid, self._colours = None, []
@@ -296,7 +296,7 @@ class NeuronMap(LiveCard):
             box = QRectF(middle - label_width / 2, field.bottom() + theme.px(4), label_width, theme.line_height("axis"))
             painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(layer))
 
-    # -------------------------------------------------------------- mouse, keyboard, accessibility
+    # --- mouse, keyboard, accessibility
 
     def text_at(self, place: QPointF) -> str:
         field = self._field()

@@ -136,7 +136,7 @@ class ModelCard(CardFrame):
         self._take(None)
         self.restyle()
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_row(self, row: ModelRow) -> None:
         """Show the model's current state."""
@@ -251,7 +251,7 @@ class ModelCard(CardFrame):
         size = gigabytes(row.n_bytes) if row.n_bytes else ""
         return [fact for fact in (model_labels.parameters(row.parameters), model_labels.codec(row.codec), size) if fact]
 
-    # -------------------------------------------------------------- buttons
+    # --- buttons
 
     def _show_buttons(self) -> None:
         actions = self.activity.actions if self.activity is not None else ("more", *main_actions(self.row))
@@ -321,7 +321,7 @@ class ModelCard(CardFrame):
             x -= theme.px(2 if self.activity is not None else 6)
         self._buttons_from = x - (theme.px(8) if self.activity is not None and "retry" in self.buttons else 0)
 
-    # -------------------------------------------------------------- painting
+    # --- painting
 
     def _bar_rect(self) -> QRectF:
         """Return the rectangle of the progress bar, left of the buttons."""

@@ -59,7 +59,7 @@ def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
     return row
 
 
-# ------------------------------------------------------------------ preparing
+# --- preparing
 
 
 class PrepareDialog(Dialog):
@@ -169,7 +169,7 @@ def gain_text(plan: PreparePlan, now: Rate | None) -> str:
     return tr("From {now} to {then}.", now=shown, then=rate_text(then)[0])
 
 
-# ------------------------------------------------------------------ what would fit
+# --- what would fit
 
 
 class FitDialog(Dialog):
@@ -201,7 +201,7 @@ class FitDialog(Dialog):
         self.chosen.emit(row_id)
 
 
-# ------------------------------------------------------------------ import and removal
+# --- import and removal
 
 
 class ImportDialog(Dialog):
@@ -277,7 +277,7 @@ class RepairDialog(Dialog):
         self.accepted.connect(on_yes)
 
 
-# ------------------------------------------------------------------ token
+# --- token
 
 
 class TokenDialog(Dialog):

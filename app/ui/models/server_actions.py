@@ -60,7 +60,7 @@ class ServerActions(QObject):
             self._models.servers.set_servers(book.servers)
             self._models.servers.add.setEnabled(not book.is_full)
 
-    # -------------------------------------------------------------- where a chat goes
+    # --- where a chat goes
 
     def send_there(self, place: Place, again: str = "") -> None:
         """Send the open chat to a server from its next message on; ask first if it has messages.
@@ -93,7 +93,7 @@ class ServerActions(QObject):
         self.servers.choose(place)
         self.chat_wanted.emit()
 
-    # -------------------------------------------------------------- entering
+    # --- entering
 
     def add(self) -> None:
         """Ask for a new server."""

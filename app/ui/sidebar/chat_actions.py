@@ -161,7 +161,7 @@ class ChatActions(QObject):
         dialog.erase_asked.connect(self._folders.erase)
         dialog.open()
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     def _export(self, name: str, ending: str, conversation_ids: list[str] | None) -> None:
         title = tr("Export this chat") if conversation_ids else tr("Export all chats")

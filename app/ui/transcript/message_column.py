@@ -96,7 +96,7 @@ class MessageColumn(QWidget):
         """The height of the space for messages after the built ones, px."""
         return self._below.sizeHint().height()
 
-    # ------------------------------------------------------------------ messages
+    # --- messages
 
     @property
     def messages(self) -> list[Message]:
@@ -209,7 +209,7 @@ class MessageColumn(QWidget):
         view.set_last(following is None)
         view.set_goes_on(following is not None and following.role is Role.ASSISTANT)
 
-    # ------------------------------------------------------------------ building
+    # --- building
 
     def start_at(self, index: int) -> None:
         """Remove all views; the next one built is that of message `index`."""
@@ -321,7 +321,7 @@ class MessageColumn(QWidget):
             if at_once:
                 QCoreApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete.value)
 
-    # ------------------------------------------------------------------ layout
+    # --- layout
 
     def first_visible(self, top: int) -> int:
         """Return the index of the first view that is not entirely above a height."""

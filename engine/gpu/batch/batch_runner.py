@@ -100,7 +100,7 @@ class BatchRunner:
         for work in works:
             work.close()
 
-    # -------------------------------------------------------------- ways to run
+    # --- ways to run
 
     def _run_one_by_one(self, x: F32) -> F32:
         done: list[Program | Between] = []

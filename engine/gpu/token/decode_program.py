@@ -140,7 +140,7 @@ class GpuDecodeProgram:
         """Return the GPU's steps of a token with logits, by segment, for inspection and measurements."""
         return self._runner.plan("logits").segments
 
-    # -------------------------------------------------------------- Decoder
+    # --- Decoder
 
     def accepts(self, cache: KVCache) -> bool:
         """As Decoder.accepts."""
@@ -293,7 +293,7 @@ class GpuDecodeProgram:
         self._run(self._alone, "logits", [token], cache, cache.length + 1, cancelled)
         return self._runner.plan("logits").result.copy()
 
-    # -------------------------------------------------------------- for prompts and evaluation
+    # --- for prompts and evaluation
 
     def hidden(
         self, token: int, cache: KVCache, length: int, cancelled: CancelCheck = never
@@ -321,7 +321,7 @@ class GpuDecodeProgram:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         return found
 
-    # -------------------------------------------------------------- a run
+    # --- a run
 
     def _run(
         self, group: TokenGroup, ending: Ending, tokens: Sequence[int], cache: KVCache, length: int,

@@ -168,7 +168,7 @@ class TokenRunner:
         for work in works.values():
             work.close()
 
-    # -------------------------------------------------------------- ways to run
+    # --- ways to run
 
     def _with_marks(self) -> Program | None:
         """Return the program of a marked token; None if the GPU cannot capture marks."""

@@ -36,7 +36,7 @@ from engine.placement.solver import solve
 KV_CODEC: KvCodec = "f16"  # as models are loaded
 
 
-# ------------------------------------------------------------------ of a placement
+# --- of a placement
 
 
 def estimate_of(
@@ -125,7 +125,7 @@ def _does_not_fit(
     )
 
 
-# ------------------------------------------------------------------ of a shape
+# --- of a shape
 
 
 @dataclass(frozen=True)

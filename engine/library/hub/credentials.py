@@ -69,7 +69,7 @@ class Credentials:
                     self._memory = token
         return self.state()
 
-    # -------------------------------------------------------------- places
+    # --- places
 
     def _found(self) -> tuple[str, str, str]:
         """Return (token, where, note)."""

@@ -157,7 +157,7 @@ class DownloadJob:
         shutil.rmtree(self._staging, ignore_errors=True)
         return model
 
-    # -------------------------------------------------------------- steps
+    # --- steps
 
     def _part(self, file: RemoteFile) -> Path:
         return self._staging / f"{file.key}.part"

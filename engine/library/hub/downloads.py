@@ -86,7 +86,7 @@ class Downloads:
         self._entries = {kept.id: Entry(kept) for kept in read_queue(self._path)}
         self._restore()
 
-    # -------------------------------------------------------------- what is asked for
+    # --- what is asked for
 
     def add(self, entry: CatalogueEntry) -> Download:
         """Queue a catalogue model. If it is in the queue already, it continues."""
@@ -180,7 +180,7 @@ class Downloads:
                 thread.join(max(0.0, until - time.monotonic()))
         self._process_lock.release()
 
-    # -------------------------------------------------------------- the queue
+    # --- the queue
 
     def _queue(self, wanted: DownloadRequest, anew: bool = False) -> Download:
         """anew: resolve its files again."""
@@ -356,7 +356,7 @@ class Downloads:
             raise InvalidRequestError(f"There is no download {id!r}.", "Check the list of downloads.")
         return entry
 
-    # -------------------------------------------------------------- what is reported and kept
+    # --- what is reported and kept
 
     def _changed(self) -> None:
         self._save()

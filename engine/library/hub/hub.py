@@ -104,7 +104,7 @@ class Hub:
         """Return the address of a model's page, for a browser."""
         return f"{self.endpoint}/{repo}"
 
-    # -------------------------------------------------------------- metadata
+    # --- metadata
 
     def search(self, query: str, sort: Sort = "downloads", limit: int = 30) -> list[HubModel]:
         """Return models whose name contains these words. Raises: OfflineError, HubError, InvalidRequestError for the
@@ -170,7 +170,7 @@ class Hub:
             raise HubError(f"The hub redirects elsewhere for {what}.")
         return values, following.removeprefix(self.endpoint)
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     @contextmanager
     def open(self, repo: str, revision: str, name: str, start: int = 0, end: int | None = None,
@@ -240,7 +240,7 @@ class Hub:
         ours, theirs = urlsplit(self.endpoint), urlsplit(url)
         return (ours.scheme, ours.hostname, ours.port) == (theirs.scheme, theirs.hostname, theirs.port)
 
-    # -------------------------------------------------------------- the client, and what it raises
+    # --- the client, and what it raises
 
     @contextmanager
     def _strange_answers(self) -> Iterator[None]:

@@ -116,7 +116,7 @@ def _companions(opened: OpenedModel) -> Iterator[Path]:
             yield from (beside / name for name in artefacts.file_names(kind) if (beside / name).is_file())
 
 
-# ------------------------------------------------------------------ copies
+# --- copies
 
 
 def copy_checked(

@@ -160,7 +160,7 @@ class LibraryFile:
                 self._held = False
                 lock.release()
 
-    # ------------------------------------------------------------------ the file
+    # --- the file
 
     def _state(self) -> tuple[int, int, int] | None:
         try:
@@ -219,7 +219,7 @@ class LibraryFile:
             state = self._state()
         self._kept = None if state is None else (state, text)
 
-    # ------------------------------------------------------------------ damage
+    # --- damage
 
     def _made_anew(self, error: EngineError) -> Contents:
         """Keep the damaged list under another name and rebuild it."""
@@ -250,7 +250,7 @@ class LibraryFile:
         return contents
 
 
-# ------------------------------------------------------------------ receipts
+# --- receipts
 
 
 def write_receipt(model: StoredModel, into: Path | None = None) -> None:
@@ -321,7 +321,7 @@ def _copy(source: Path, target: Path) -> None:
     write_durably(target, source.read_bytes())
 
 
-# ------------------------------------------------------------------ foreign values
+# --- foreign values
 
 
 def _list(values: dict[str, Any], key: str) -> list[Any]:

@@ -155,7 +155,7 @@ def drop_copies(target: Path) -> None:
     drop_empty(target / INCOMING, (), above=0)
 
 
-# ------------------------------------------------------------------ one after another
+# --- one after another
 
 
 def _move_each(file: LibraryFile, target: Path, job: Job) -> None:

@@ -129,7 +129,7 @@ def _running(note: Path) -> str:
     return found if isinstance(found, str) and found else "Another model"
 
 
-# ------------------------------------------------------------------ pace
+# --- pace
 
 
 def read_pace(machine: str, stage: str) -> float | None:
@@ -154,7 +154,7 @@ def _paces() -> dict[str, Any]:
         return {}
 
 
-# ------------------------------------------------------------------ where
+# --- where
 
 
 def _file(model: str) -> Path:

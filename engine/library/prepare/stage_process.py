@@ -108,7 +108,7 @@ class StageProcess:
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------ the child
+    # --- the child
 
     def _start(self) -> None:
         if self._child is not None:

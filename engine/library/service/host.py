@@ -65,7 +65,7 @@ class LibraryHost:
         self._start("news", self._report_changes)
         self._start("opening", self._open)
 
-    # -------------------------------------------------------------- what is asked
+    # --- what is asked
 
     def submit(self, request: protocol.Request) -> None:
         """Accept a request and return at once."""
@@ -111,7 +111,7 @@ class LibraryHost:
         if not self._waits:
             self._services.close()
 
-    # -------------------------------------------------------------- threads
+    # --- threads
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=f"library-{name}", daemon=True).start()
@@ -165,7 +165,7 @@ class LibraryHost:
         if downloads:
             self._changed("downloads")
 
-    # -------------------------------------------------------------- news
+    # --- news
 
     def _changed(self, topic: str) -> None:
         with self._lock:

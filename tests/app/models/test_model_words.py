@@ -120,7 +120,7 @@ def test_paces_and_small_sizes() -> None:
     assert plain(model_labels.fetched(12_000_000, 65_000_000)) == "12 of 65 MB"
 
 
-# ------------------------------------------------------------------ one rate
+# --- one rate
 
 
 @given(st.floats(0.1, 900), st.floats(1.06, 4), st.none() | st.floats(0.1, 900), st.floats(0.2, 5), st.floats(0.2, 5))
@@ -150,7 +150,7 @@ def test_a_rate_that_nobody_knows_is_the_engines_own() -> None:
     assert numbers_in(gain_text(PreparePlan("m", (), None, 12.0, 1.0, 0, False), None)) == ["12 tok/s"]
 
 
-# ------------------------------------------------------------------ what does not fit
+# --- what does not fit
 
 
 @given(st.integers(0, 200 * 2**30), st.integers(0, 200 * 2**30), st.integers(1, 200 * 2**30))

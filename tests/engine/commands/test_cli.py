@@ -272,7 +272,7 @@ def test_chat_remembers_starts_over_and_ends(
     assert said.readline() == "never read\n"
 
 
-# ------------------------------------------------------------------ as a process: streams, encodings, interrupts
+# --- as a process: streams, encodings, interrupts
 
 QUESTION = ["generate", "starter-chat", "--temperature", "0", "--prompt", "Tell me a story about a fox."]
 

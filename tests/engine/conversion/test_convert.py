@@ -44,7 +44,7 @@ def source(tmp_path: Path) -> Path:
     return make_tiny_model(tmp_path / "source", dtype="float16", tied=False)
 
 
-# ------------------------------------------------------------------ what is written
+# --- what is written
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
@@ -140,7 +140,7 @@ def test_progress_goes_up_to_the_end(source: Path, tmp_path: Path) -> None:
     assert seen[-1] == (sum(open_model(source).codecs.values()),) * 2
 
 
-# ------------------------------------------------------------------ places that are taken
+# --- places that are taken
 
 
 def test_nothing_foreign_is_touched(source: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_unknown_codecs(source: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("b*"))
 
 
-# ------------------------------------------------------------------ interruptions
+# --- interruptions
 
 
 def stop_after(calls: int) -> Any:
@@ -323,7 +323,7 @@ def test_two_at_once_do_not_mix(source: Path, tmp_path: Path) -> None:
     assert tried
 
 
-# ------------------------------------------------------------------ disks
+# --- disks
 
 
 def test_a_full_disk_is_found_before_anything_is_written(
@@ -364,7 +364,7 @@ def test_a_folder_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
         convert(source, closed / "b", "f16")
 
 
-# ------------------------------------------------------------------ the command
+# --- the command
 
 
 def test_the_command_tells_people_what_was_made_and_stops_when_asked(

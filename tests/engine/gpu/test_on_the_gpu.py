@@ -179,7 +179,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
         model.close()
 
 
-# ------------------------------------------------------------------ among other programs
+# --- among other programs
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def on_cpu(path: Path, **changes: Any) -> LoadedModel:
     return LoadedModel.load(path, EngineConfig(device="cpu", threads=1, **changes))
 
 
-# ------------------------------------------------------------------ answers
+# --- answers
 
 
 def test_the_same_answer_as_the_cpu(machine: FakeGpuMachine, tiny: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
     model.close()
 
 
-# ------------------------------------------------------------------ memory that runs short
+# --- memory that runs short
 
 
 class SmallGpu(FakeGpu):
@@ -333,7 +333,7 @@ def test_a_draft_goes_before_the_model_where_memory_runs_short(
     model.close()
 
 
-# ------------------------------------------------------------------ a GPU that fails
+# --- a GPU that fails
 
 
 @pytest.mark.parametrize("passes", [False, True])
@@ -362,7 +362,7 @@ def test_a_fault_ends_the_answer_and_the_cpu_goes_on_unless_it_passes(
     model.close()
 
 
-# ------------------------------------------------------------------ why not
+# --- why not
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_gpu(
         solve_model(open_model(tiny), EngineConfig(hardware_file="pc-high"))
 
 
-# ------------------------------------------------------------------ conversations and learning
+# --- conversations and learning
 
 
 def test_two_conversations_take_turns_on_the_gpu(machine: FakeGpuMachine, tiny: Path) -> None:
@@ -497,7 +497,7 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
     again.close()
 
 
-# ------------------------------------------------------------------ weights in place
+# --- weights in place
 
 
 class Pinning:

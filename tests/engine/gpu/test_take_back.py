@@ -71,7 +71,7 @@ def answer(model: LoadedModel | ChatSession) -> list[int]:
     return [event.token_id for event in session.generate(PROMPT, GREEDY) if event.token_id is not None]
 
 
-# ------------------------------------------------------------------ the rules
+# --- the rules
 
 
 def looks(rules: VramPolicy, clock: Clock, free: int, held: int, budget_bytes: int) -> Callable[[], int | None]:
@@ -160,7 +160,7 @@ def test_nobody_says_what_is_free() -> None:
     assert rules.to_take_back(None, 0, GIB, 0) is None
 
 
-# ------------------------------------------------------------------ a loaded model
+# --- a loaded model
 
 
 def give_back_some(machine: FakeGpuMachine, path: Path, free: Free, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
@@ -320,7 +320,7 @@ def test_a_given_budget_is_kept(machine: FakeGpuMachine, tmp_path: Path, free: F
     model.close()
 
 
-# ------------------------------------------------------------------ what is told
+# --- what is told
 
 
 def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path: Path, free: Free) -> None:
@@ -353,7 +353,7 @@ def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path
     assert host._idle() is None
 
 
-# ------------------------------------------------------------------ memory that runs out in an answer
+# --- memory that runs out in an answer
 
 
 def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[int]:

@@ -186,7 +186,7 @@ def test_what_hearth_does_not_read_is_refused_with_the_reason(
     assert not library.home.exists()
 
 
-# ------------------------------------------------------------------ copies
+# --- copies
 
 
 def test_a_copy_tells_how_far_it_is(library: Library, tmp_path: Path) -> None:

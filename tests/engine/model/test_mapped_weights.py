@@ -223,7 +223,7 @@ def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path
     return path
 
 
-# ------------------------------------------------------------------ down, copied by neuron
+# --- down, copied by neuron
 
 
 def copying(threads: int = 1) -> StoredKernels:

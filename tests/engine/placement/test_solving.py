@@ -59,7 +59,7 @@ def stats(share: float = 0.3, shape: tuple[int, int] = (2, 64), seed: int = 0) -
     return NeuronStats(rng.binomial(1000, share, shape).astype(np.int64), 1000, "measured", "a text")
 
 
-# ------------------------------------------------------------------ what it prints
+# --- what it prints
 
 
 def test_the_states_of_all_sequences_are_counted(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_room_for_several_sequences_is_counted_and_not_kept(tmp_path: Path) -> N
     assert (of_one.pinned_bytes > 0) != ON_WINDOWS
 
 
-# ------------------------------------------------------------------ solved again
+# --- solved again
 
 
 def test_a_change_of_anything_is_noticed(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_damaged_placement_is_solved_again_and_said(tmp_path: Path) -> None:
     assert solve_model(open_model(path), config).reused
 
 
-# ------------------------------------------------------------------ what cannot be
+# --- what cannot be
 
 
 def test_a_budget_below_the_minimum_names_the_minimum() -> None:

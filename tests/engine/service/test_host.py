@@ -208,7 +208,7 @@ def test_close_stops_a_running_answer_and_a_blocked_host() -> None:
     assert heard.of("1")[-1].result["finish_reason"] == "cancelled"
 
 
-# ------------------------------------------------------------------ the process
+# --- the process
 
 
 class Child:

@@ -119,7 +119,7 @@ def test_without_a_model_it_says_so() -> None:
     heard.host.close()
 
 
-# ------------------------------------------------------------------ neurons
+# --- neurons
 
 
 class Steps:
@@ -207,7 +207,7 @@ def test_a_model_all_of_whose_neurons_work_says_so(tmp_path: Path) -> None:
     assert not any(live.has_zeros or live.is_counted or live.fired for live in lives)
 
 
-# ------------------------------------------------------------------ a GPU
+# --- a GPU
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         some_stats().save(tmp_path / "file" / "inside")
 
 
-# ------------------------------------------------------------------ PowerInfer's folder
+# --- PowerInfer's folder
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])

@@ -105,7 +105,7 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
     assert "roll, middle, stop" in caught.value.hint
 
 
-# ------------------------------------------------------------------ texts
+# --- texts
 
 
 def words_of(text: str) -> list[int]:
@@ -145,7 +145,7 @@ def test_a_text_is_encoded_whole_only_once() -> None:
     assert whole.count(len(text)) == 1
 
 
-# ------------------------------------------------------------------ over the starter model
+# --- over the starter model
 
 
 def test_a_count_is_what_the_answer_then_takes(starter: LoadedModel) -> None:

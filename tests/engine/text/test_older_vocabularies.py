@@ -203,7 +203,7 @@ def test_a_model_directory_opens_by_its_sentencepiece_file_and_so_does_its_bundl
         assert read_tokenizer(model).encode("the cat") == opened("bpe")[1].encode("the cat")
 
 
-# ------------------------------------------------------------------ vocab.json with merges.txt
+# --- vocab.json with merges.txt
 
 
 @pytest.mark.parametrize("family", ["gpt-2", "qwen2"])

@@ -145,7 +145,7 @@ def test_a_chats_marks_are_special_whatever_the_file_calls_them(kind: int) -> No
     assert tokenizer.decode([3, 809]) == "Hi"
 
 
-# ------------------------------------------------------------------ another model's tokenizer, bad files
+# --- another model's tokenizer, bad files
 
 
 def model_config(**changes: Any) -> ModelConfig:

@@ -307,7 +307,7 @@ def test_the_uuid_is_written_as_nvml_writes_it(library: Fake, fake: Device) -> N
     assert fake.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 @pytest.mark.gpu
