@@ -55,7 +55,7 @@ UNUSED_FILES = (
 )  # fmt: skip
 _TRANSLATIONS = ("qtbase_de.qm", "qtbase_zh_CN.qm")  # of Qt's own words: the languages that Hearth speaks
 
-Entry = tuple[str, str, str]  # where it is in the program, where it comes from, kind
+Entry = tuple[str, str, str]  # place in the program, source, kind
 
 
 def own_files(root: Path) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@
     python -m installer.translations --check  say what is missing; 1 where something is
 
 The .ts files in assets/translations are edited with Qt Linguist or by hand. The .qm.z files beside them are made from
-them and are in the repository too: who runs Hearth needs no tool of Qt's. English is the source and has no file.
+them and are in the repository too, so running Hearth needs no tool of Qt's. English is the source and has no file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The self-report: this PC, and a test of each part of Hearth with its time, as a text to paste.
 
 Like the report of diagnostics.py it contains only numbers, Hearth's own texts, and makers' names of hardware: no names
-of users, files or models, no paths, no chats. The engine answers in processes of its own, so that a crash is one line
+of users, files or models, no paths, no chats. The engine answers in its own processes, so a crash is one line
 of the report. Nothing is sent anywhere. Imports Qt only where a window can be shown.
 """
 

@@ -29,7 +29,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 log = logging.getLogger(__name__)
 
 _THERE_AND_BACK = 2  # placings for a short answer between two of a long chat
-_USUAL_ANSWER = 256  # tokens, for which placing the model again shall pay
+_USUAL_ANSWER = 256  # tokens: placing the model again must pay within these
 
 
 class GpuResidency:
@@ -137,7 +137,7 @@ class GpuResidency:
         try:
             self._take_back(cancelled)
         except Cancelled:
-            log.info("What is free of the GPU is not taken now: there is something to answer")
+            log.info("Free GPU memory is not taken now: a request is waiting")
         away = not self.placed.is_usable and not self._is_away
         return None if away else max(self._policy.seconds_to_look, 0.1)
 
@@ -157,7 +157,7 @@ class GpuResidency:
             # Cancelling is safe only while the old part is still loaded.
             self._load_again(self.placed.mode, lambda: self.placed.is_usable and cancelled())
         except GpuUnusableError as error:
-            log.info("The GPU cannot be had again: %s", error)
+            log.info("The GPU cannot be opened again: %s", error)
         except Cancelled:
             self._policy.limit = limit  # nothing has changed
             raise

@@ -34,7 +34,7 @@ def from_json(kind: type[Record], values: object, where: str) -> Record:
     return record
 
 
-# --- to be had
+# --- available models
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Device:
 class Memory:
     """What fits: the context in tokens and the KV codec.
 
-    sizes: with down copied by neuron if the load shall copy it.
+    sizes: include down's copy by neuron if the load makes one.
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
     reads_experts: whether experts are read from the disk when they are chosen, if no GPU helps: RAM cannot hold all.
     """

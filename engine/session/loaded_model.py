@@ -69,7 +69,7 @@ class LoadedModel(LoadContext):
         """Open, check and load a model.
 
         backend: that of another loaded model, for models that compute in turns; None: one of its own. for_vectors: it
-        shall not answer, so that an encoder will do.
+        will not answer, so an encoder is allowed.
         Units: job.progress in bytes; preparing in CPU kernels, if some must be compiled.
         Raises: an EngineError for any problem with files, request or memory; Cancelled.
         """

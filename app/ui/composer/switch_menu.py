@@ -89,7 +89,7 @@ class SwitchMenu(PickMenu):
         row.show()
 
     def switch(self, key: str, is_on: bool) -> None:
-        """Switch a row's item. Subclasses tell who has to know."""
+        """Switch a row's item."""
 
     def rows(self) -> list[SwitchRow]:
         found = (self.switches.itemAt(i) for i in range(self.switches.count()))

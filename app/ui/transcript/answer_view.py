@@ -303,7 +303,7 @@ class AnswerView(MessageView):
 
     @property
     def calls(self) -> ToolCalls | None:
-        """The widget of the calls, if there are any."""
+        """The widget of the calls, or None."""
         return self._calls
 
     def update_calls(self, message: Message) -> None:
