@@ -40,7 +40,7 @@ from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import (
     KEPT_SHARE_AFTER_DROP,
     ChatMessage,
-    ChatRoom,
+    ContextWindow,
     Encode,
     Fitted,
     Overflow,
@@ -118,7 +118,7 @@ class ChatSession:
         self._chat = ""  # the chat that they belong to; "" for none that is kept
         self._computed_in: str | None = None  # the mode that computed them; None for several
         self._saving: Iterator[bool] | None = None  # keeps them step by step
-        self._room = ChatRoom(self._cache.context)
+        self._room = ContextWindow(self._cache.context)
         self._texts = AttachedTexts(model.tokenizer.encode)
 
     @property
@@ -485,9 +485,9 @@ class ChatSession:
         thinking: Level | None = None,
         tools: Sequence[Tool] = (),
     ) -> Fitted:
-        """Return what fits the context window, as ChatRoom.fit."""
+        """Return what fits the context window, as ContextWindow.fit."""
         encode = chat_encoder(self.model.tokenizer, tools, thinking, continues)
-        return self._chat_room().fit(messages, max_tokens, encode, overflow)
+        return self._context_window().fit(messages, max_tokens, encode, overflow)
 
     def count(
         self,
@@ -499,7 +499,7 @@ class ChatSession:
         tools: Sequence[Tool] = (),
     ) -> Count:
         """Return what `fit` would return now, and how much of the texts fits in the last message."""
-        room, encode = self._chat_room(), chat_encoder(self.model.tokenizer, tools, thinking)
+        room, encode = self._context_window(), chat_encoder(self.model.tokenizer, tools, thinking)
         fitted = room.look(messages, max_tokens, encode, overflow)
         most = room.most_tokens(max_tokens)
         if not texts:
@@ -520,7 +520,7 @@ class ChatSession:
         with_tools, without = (chat_encoder(self.model.tokenizer, given, thinking) for given in (tools, ()))
         return len(with_tools(begun)) - len(without(begun))
 
-    def _chat_room(self) -> ChatRoom:
+    def _context_window(self) -> ContextWindow:
         self._room.capacity = self.context_total
         return self._room
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _IN_USE = (5, 32, 1224)  # of Windows: access denied, sharing violation, user-mapped file
 # Error codes for a full disk, an exceeded quota or a file that is too large.
-NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MAX_JSON_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
 _TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
@@ -119,7 +119,7 @@ def save_artifact(
                 part.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             raise DiskSpaceError(
                 f"The disk accepted no more data while {head} was written: {error.strerror}."
             ) from error

@@ -63,7 +63,7 @@ class _LeftOut:
         return len(self.messages) if at == self.at and turns[at:end] == self.messages else 0
 
 
-class ChatRoom:
+class ContextWindow:
     """Fits conversations into one context window. Remembers what it left out of the last prompt."""
 
     def __init__(self, capacity: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import DiskSpaceError, InvalidRequestError
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 from engine.sparsity.stats import NeuronStats
 from engine.training.locality import CARRIED, Locality, curve, locality
 
@@ -168,7 +168,7 @@ def _write(figure: Any, path: Path) -> None:
         )
         os.replace(part, path)
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             raise DiskSpaceError(f"The disk accepted no more data while {path} was written.") from error
         raise InvalidRequestError(
             f"{path} cannot be written: {error.strerror or error}.", "Choose another --plot."

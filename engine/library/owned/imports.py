@@ -24,7 +24,7 @@ from engine.library.records import InstalledFile
 from engine.loading import embedding_models
 from engine.loading.opening import read_tokenizer
 from engine.model.model_files import OpenedModel, open_model
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 from engine.sparsity.powerinfer_predictors import predictor_files
 from engine.sparsity.stats import activation_files
 
@@ -159,7 +159,7 @@ def file_hash(path: Path, progress: CountProgress, cancelled: CancelCheck) -> st
 
 def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
     """Return the error for a failure of the disk."""
-    if error.errno in NO_ROOM:
+    if error.errno in DISK_FULL:
         return DiskSpaceError(f"The disk accepted no more data while {path} was written: {error.strerror}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return LibraryError(f"{error.filename or path} may not be changed: {error.strerror}.", "Choose another folder.")

@@ -22,7 +22,7 @@ from engine.files import matching, replace_file
 from engine.formats.json_text import read_object
 from engine.library.owned.stored_models import Remarks, StoredModel, from_plain_model, is_file_name, is_id, to_plain
 from engine.plain_config import from_plain
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 
 log = logging.getLogger(__name__)
 
@@ -372,7 +372,7 @@ def _words(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             raise DiskSpaceError(
                 f"The disk accepted no more data while {path} was written: {error.strerror}."
             ) from error

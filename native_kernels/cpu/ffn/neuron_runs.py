@@ -269,4 +269,4 @@ def adds_sums(codec: str) -> Any:
     return add_sums
 
 
-ROOM_BYTES = 4 * LANES * (_DEPTH + 1) + 16 * SEGMENTS
+BUFFER_BYTES = 4 * LANES * (_DEPTH + 1) + 16 * SEGMENTS

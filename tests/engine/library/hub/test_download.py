@@ -363,7 +363,7 @@ def test_a_full_disk_pauses_at_any_byte(hub: FakeHub, tmp_path: Path, monkeypatc
 
 
 def test_a_disk_that_others_fill_pauses_it_too(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.library.hub.download._ROOM_EVERY_BYTES", 1 << 20)
+    monkeypatch.setattr("engine.library.hub.download._SPACE_EVERY_BYTES", 1 << 20)
     hub.bytes_per_s = 2 << 20
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
