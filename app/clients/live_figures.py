@@ -298,7 +298,7 @@ class LiveFigures:
         return [*graphs, self._cpu(newest, now), self._ram(newest, now)]
 
     def why_no_gpu(self) -> str:
-        """Return why no GPU is shown; empty if one is, or nothing is known yet."""
+        """Return why no GPU is shown; "" if one is, or nothing is known yet."""
         return translated(self._samples[-1][1].gpu_reason) if self._samples and not self._samples[-1][1].gpus else ""
 
     def _of_card(self, gpu: GpuSample, n_gpus: int, now: float) -> list[Graph]:

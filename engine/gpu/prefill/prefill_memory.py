@@ -395,7 +395,7 @@ class PrefillMemory:
         self._ops.stream.synchronize()
 
     def close(self) -> None:
-        """Release the memory, also if a part of it raises. Raises: CudaError."""
+        """Release all memory, even if releasing a part fails. Raises: CudaError."""
         with contextlib.ExitStack() as parts:
             for free in (self._memory.free, self._host.free, self.ring.close):
                 parts.callback(free)
