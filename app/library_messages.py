@@ -110,7 +110,7 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         _AGAIN,
     ),
 }  # fmt: skip
-BUG = noted("That failed. Your chats and models are safe.")
+BUG = noted("It didn't work. Your chats and models are safe.")
 
 # What the library's process says in a sentence of its own, with places for names and reasons. The window shows it
 # in the user's language. Those with a fixed text come first where another would fit, too.

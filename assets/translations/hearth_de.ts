@@ -355,6 +355,7 @@
 <message><source>Couldn't search</source><translation>Suche nicht möglich</translation></message>
 <message><source>Couldn't train while the PC was idle</source><translation>In der Leerlaufzeit wurde nichts trainiert</translation></message>
 <message><source>Enter a token</source><translation>Token eingeben</translation></message>
+<message><source>It didn't work. Your chats and models are safe.</source><translation>Es hat nicht funktioniert. Ihre Chats und Modelle sind sicher.</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>Ein Wert der Anfrage passt nicht.</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>Seine Dateien wurden verschoben oder gelöscht.</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation></message>
@@ -362,7 +363,6 @@
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation></message>
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation></message>
 <message><source>Prepare it once to make it faster on this PC.</source><translation>Bereiten Sie es einmal vor, dann läuft es auf diesem PC schneller.</translation></message>
-<message><source>That failed. Your chats and models are safe.</source><translation>Das ist fehlgeschlagen. Ihre Chats und Modelle sind sicher.</translation></message>
 <message><source>The access token cannot be kept in {place}: {why}.</source><translation>Das Zugangstoken lässt sich nicht in {place} speichern: {why}.</translation></message>
 <message><source>The copy of {what} differs from the original.</source><translation>Die Kopie von {what} weicht vom Original ab.</translation></message>
 <message><source>The details say why.</source><translation>Die Details nennen den Grund.</translation></message>

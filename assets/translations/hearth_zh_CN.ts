@@ -355,6 +355,7 @@
 <message><source>Couldn't search</source><translation>无法搜索</translation></message>
 <message><source>Couldn't train while the PC was idle</source><translation>空闲时未进行训练</translation></message>
 <message><source>Enter a token</source><translation>输入令牌</translation></message>
+<message><source>It didn't work. Your chats and models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>请求中有不适用的值。</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>它的文件已被移动或删除。</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation></message>
@@ -362,7 +363,6 @@
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>有文件损坏或不完整。请重新获取，或使用其他模型。</translation></message>
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>窗口与模型管理的版本不同。请重新安装 Hearth。</translation></message>
 <message><source>Prepare it once to make it faster on this PC.</source><translation>准备一次，即可在此电脑上运行得更快。</translation></message>
-<message><source>That failed. Your chats and models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
 <message><source>The access token cannot be kept in {place}: {why}.</source><translation>访问令牌无法保存在 {place}：{why}。</translation></message>
 <message><source>The copy of {what} differs from the original.</source><translation>{what} 的副本与原文件不同。</translation></message>
 <message><source>The details say why.</source><translation>原因见详细信息。</translation></message>
