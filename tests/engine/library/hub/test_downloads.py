@@ -387,7 +387,7 @@ def test_a_move_to_another_disk_is_proven(tmp_path: Path, monkeypatch: pytest.Mo
     for folder in (source.parent, goal.parent):
         folder.mkdir()
     source.write_bytes(SMALL)
-    with pytest.raises(LibraryError, match="not what was copied"):
+    with pytest.raises(LibraryError, match="differs from the original"):
         download_job._move(source, goal, "0" * 64)
     assert source.exists()
     assert not list(goal.parent.iterdir())
