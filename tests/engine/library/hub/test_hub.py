@@ -380,7 +380,7 @@ def test_variants_of_a_safetensors_repository() -> None:
     ).values()
     assert found == ("safetensors", "", ["model.safetensors", *beside], "")
     (found,) = variants("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", *beside).values()
-    assert "list of the parts" in found[3]
+    assert "index" in found[3]
     assert "tokenizer" in variants("model.safetensors", "config.json")["safetensors"][3]
     assert "config.json" in variants("model.safetensors")["safetensors"][3]
 
