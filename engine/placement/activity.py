@@ -82,9 +82,9 @@ def activity_of(
             wanted = min(1.0, ratio * float(opened[layer].mean()) / reached)
         computed[layer] = scaled_to(opened[layer], wanted * reached)
     if unknown:
-        words = "As tokens of the model showed, the predictors expect {:.2f} times what fires."
+        words = "Measured on tokens of the model: the predictors expect {:.2f} times what fires."
         if predictors.expected_to_fired is None:
-            words = "Nobody measured what the predictors expect; taken is {} times what fires."
+            words = "What the predictors expect was not measured; {} times what fires is assumed."
         notes += (words.format(ratio),)
     active = np.where(predictors.is_true_gate[:, None], routed, computed)
     opened, fired = np.minimum(opened, computed), np.minimum(fired, computed)
@@ -132,7 +132,7 @@ def _fired(config: ModelConfig, stats: NeuronStats | None, routed: F32) -> tuple
             "The statistics count nothing: every neuron is taken to be alike.",
         )
     fired = np.stack([scaled_to(layer.astype(np.float32), prior) for layer in stats.counts])
-    words = f"The statistics do not say how many tokens they are of; taken is that {prior:.0%} of the neurons fire."
+    words = f"The statistics do not say how many tokens they are of; {prior:.0%} of the neurons are assumed to fire."
     return fired, (words,)
 
 
