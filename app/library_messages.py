@@ -110,20 +110,20 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         _AGAIN,
     ),
 }  # fmt: skip
-BUG = noted("This was not done. Your chats and your models are safe.")
+BUG = noted("It didn't work. Your chats and models are safe.")
 
 # What the library's process says in a sentence of its own, with places for names and reasons. The window shows it
 # in the user's language. Those with a fixed text come first where another would fit, too.
 FACTS = (
     noted("The access token cannot be kept in {place}: {why}."),
     noted("{what} cannot be deleted: {why}."),
-    noted("The copy of {what} is not what was copied."),
+    noted("The copy of {what} differs from the original."),
     noted("{what} cannot be written: {why}."),
     noted("Another Hearth is downloading."),
     noted("{what} may not be changed: {why}."),
-    noted("The disk took no more while {what} was written: {why}."),
+    noted("The disk accepted no more data while {what} was written: {why}."),
     noted("{what} cannot be read: {why}."),
-    noted("{what} came out differently from {source}."),
+    noted("{what} differs from {source}."),
     noted("The starter model comes with Hearth and stays."),
     noted("{what} cannot be made: {why}."),
     noted(
@@ -132,8 +132,8 @@ FACTS = (
     noted("Another Hearth has been changing the list of models for too long."),
     noted("The models are being moved already."),
     noted("{what} exists already."),
-    noted("{what} is no folder."),
-    noted("{what} lies in the folder of {model}."),
+    noted("{what} is not a folder."),
+    noted("{what} is in the folder of {model}."),
     noted("The removed model has been deleted for good."),
     noted("There is a {what} again."),
     noted("There is a {what} in {folder} again."),

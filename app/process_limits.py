@@ -56,7 +56,7 @@ class Job:
         self._set(_PROCESS_MEMORY)
 
     def limit_time(self, seconds: float) -> None:
-        """Let the system end this process after so much CPU time since its start."""
+        """Let the system end this process after this much CPU time since its start."""
         self._limits.process_time = int(seconds * _TICKS_PER_S)
         self._set(_PROCESS_TIME)
 
@@ -95,7 +95,7 @@ def limit_memory(n_bytes: int) -> None:
 
 
 def limit_time(seconds: float) -> None:
-    """Let the system end this process after so much more CPU time."""
+    """Let the system end this process after this much more CPU time."""
     most = time.process_time() + seconds
     if sys.platform == "win32":
         _own_job().limit_time(most)

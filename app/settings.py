@@ -323,7 +323,7 @@ class AppSettings:
                                                    "place of the current one, after a running answer.",
         group=_SERVER)  # fmt: skip
     serve_unload_min: int | None = _setting(
-        "whole", None, "Unload after", "Without messages and requests for so long, the model leaves the memory. The "
+        "whole", None, "Unload after", "After this long without messages or requests, the model is unloaded. The "
         "next one loads it again. Needs “Load models on request”.", group=_SERVER, bounds=Bounds(1, 1440, 5, "min"),
         none="Never")  # fmt: skip
     serve_requests: int = _setting(
@@ -402,7 +402,7 @@ def description_of(name: str) -> Setting:
     return next(one for one in described() if one.name == name)
 
 
-# ------------------------------------------------------------------ the file
+# --- the file
 
 
 def _zoom_in_pixels(values: dict[str, Any]) -> dict[str, Any]:
@@ -483,7 +483,7 @@ def _parsed(data: bytes) -> dict[str, Any] | str:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):
-        return "is damaged: it is no JSON."
+        return "is damaged: it is not JSON."
     if not isinstance(values, dict):
         return "is damaged: it holds no object."
     version = values.get("schema_version")

@@ -137,9 +137,9 @@ class StoredData:
         return total
 
     def erase(
-        self, names: Iterable[str], told: Callable[[int], None], cancelled: Callable[[], bool] = lambda: False
+        self, names: Iterable[str], progress: Callable[[int], None], cancelled: Callable[[], bool] = lambda: False
     ) -> Erased:
-        """Delete groups for good. told: called with the number of bytes deleted so far.
+        """Delete groups for good. progress: called with the number of bytes deleted so far.
 
         Files that cannot be deleted are returned; no error is raised for them.
         """
@@ -147,7 +147,7 @@ class StoredData:
 
         def freed(n_bytes: int) -> None:
             done.n_bytes += n_bytes
-            told(done.n_bytes)
+            progress(done.n_bytes)
 
         models = self._models_folders() if wanted & {MODELS, PREPARED, DOWNLOADS} else ()
         # Models come last, as the list that names their folder goes with them.
@@ -158,7 +158,7 @@ class StoredData:
         self._drop_empty(wanted, models)
         return done
 
-    # -------------------------------------------------------------- within
+    # --- within
 
     def _erase(self, group: Group, freed: Callable[[int], None], cancelled: Callable[[], bool], done: Erased) -> None:
         from engine.library.owned.erasing import erase_models, erase_prepared

@@ -82,7 +82,7 @@ def licence_text(key: str) -> str:
     if key == _FONT[0]:
         return _read(folder / f"{key}.txt")
     if key == "python":
-        # on Windows it lies beside python.exe
+        # on Windows it is beside python.exe
         places = (Path(sysconfig.get_path("stdlib")), Path(sys.base_prefix))
         own = next(filter(None, (_read(place / "LICENSE.txt") for place in places)), "")
         return own or _read(folder / "added" / "python.txt")

@@ -228,7 +228,7 @@ def describe(
 ) -> UserMessage:
     """Return the message for a failure.
 
-    during: what was going on, if the caller knows. model: the model's display name. is_starter: it is the bundled
+    during: what was running, if the caller knows. model: the model's display name. is_starter: it is the bundled
     model, so loading that is no remedy.
     """
     if isinstance(error, protocol.Failed):
@@ -269,7 +269,6 @@ def describe_settings_problem(problem: str) -> UserMessage:
 
 
 def describe_newer_release(version: str) -> UserMessage:
-    """Return the message for a newer version."""
     title = tr("Hearth {version} is available", version=version)
     return _message(title, tr("This is version {version}.", version=__version__), "", "info", Action.OPEN_UPDATES)
 
@@ -299,7 +298,7 @@ def describe_library_death(reason: str, details: str = "") -> UserMessage:
     """Return the message for a library process that died so often that it is not restarted."""
     return _message(
         tr("Models cannot be managed right now"),
-        tr("The model manager stopped several times in a row. You can go on chatting; nothing is lost."),
+        tr("The model manager stopped several times in a row. You can keep chatting; nothing is lost."),
         f"{reason}\n\n{details}".strip(),
         "warn",
         Action.REFRESH_MODELS,
@@ -313,7 +312,7 @@ def _message(title: str, sentence: str, details: str, severity: Severity, *actio
     return UserMessage(title, sentence, tr(_BUTTONS[actions[0]]), details, severity, actions[0].value, second)
 
 
-# ------------------------------------------------------------------ the engine
+# --- the engine
 
 
 def _engine_message(
@@ -362,7 +361,7 @@ def _bug(during: During | None, details: str) -> UserMessage:
     return _message(tr("Something went wrong in Hearth"), sentence, details, "bad", *actions)
 
 
-# ------------------------------------------------------------------ chats on disk
+# --- chats on disk
 
 
 def _store_message(error: StoreError) -> UserMessage:
@@ -438,7 +437,7 @@ def _why(error: StoreError) -> str:
                 return tr("The folder of your chats cannot be written.")
             return tr("The folder {folder} cannot be written.", folder=error.path.parent)
         case "locked":
-            return tr("Another program holds the file of your chats.")
+            return tr("Another program is using the file of your chats.")
         case "damaged":
             return tr("The file of your chats is damaged, and no new one can be written beside it.")
         case "missing":

@@ -200,7 +200,7 @@ class ModelConfig:
     layer_vocab_size: int | None = None  # tokens that have layer embeddings, if not all; others have those of token 0
     n_streams: int = 1  # residual streams (AltUp); layers compute the first and predict and correct the others
     laurel_rank: int = 0  # rank of the residual beside attention (LAuReL); 0: none
-    # Per layer: gates less than so many standard deviations above their mean are 0. 0: none are cut off.
+    # Per layer: gates less than this many standard deviations above their mean are 0. 0: none are cut off.
     gate_cutoffs: tuple[float, ...] = ()
     layer_scale: bool = False  # a factor on the stream after each layer
     d_ff_by_layer: tuple[int, ...] = ()  # neurons of each layer if they differ; d_ff is the largest. Empty: all d_ff
@@ -251,11 +251,11 @@ class ModelConfig:
         if self.logit_scale != 1.0 and not self.final_norm:
             raise ModelFormatError("A model without a final norm has scaled logits.")
         if unknown := sorted(set(self.biases) - _BIASES):
-            raise ModelFormatError(f"The model is said to have a bias of {unknown[0][:60]!r}.")
+            raise ModelFormatError(f"The model has a bias of {unknown[0][:60]!r}.")
         if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
             raise ModelFormatError(f"{len(self.windows)} attention windows are given for {self.n_layers} layers.")
         if any(not 0 <= layer < self.n_layers for layer in self.unrotated):
-            raise ModelFormatError(f"A layer outside the {self.n_layers} of the model is said to have no positions.")
+            raise ModelFormatError(f"A layer without positions is beyond the model's {self.n_layers}.")
 
     def _check_experts(self) -> None:
         if not _is_number(self.n_experts, whole=True) or not 0 <= self.n_experts <= _MAX_EXPERTS:
@@ -319,7 +319,7 @@ class ModelConfig:
         fitting = [name.removesuffix("-glu") for name in ACTIVATIONS if name.endswith("-glu") == self.gated]
         gate = "has a gate" if self.gated else "has no gate"
         raise InvalidRequestError(
-            f"The activation {name} is none of this model's, whose FFN {gate}; it can be {', '.join(fitting)}."
+            f"The activation {name} does not fit this model, whose FFN {gate}; it can be {', '.join(fitting)}."
         )
 
     @property

@@ -19,7 +19,7 @@ class EngineError(Exception):
     `message`: one sentence with the fact and the value; `hint`: the next step, in the imperative.
     """
 
-    hint: str = "Look at the log for details."
+    hint: str = "See the log."
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         message = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], message)
@@ -90,7 +90,7 @@ class HubError(EngineError):
 class OfflineError(HubError):
     """The hub is unreachable, or the environment forbids asking it."""
 
-    hint = "Connect to the network, or import a model that lies on this PC."
+    hint = "Connect to the network, or import a model from this PC."
 
 
 class RepositoryNotFoundError(HubError):
@@ -114,13 +114,13 @@ class DownloadDamagedError(HubError):
 class RemoteServerError(EngineError):
     """A server that the user chose for a chat does not answer properly."""
 
-    hint = "Look at the server's address, or answer on this PC."
+    hint = "Check the server's address, or answer on this PC."
 
 
 class RemoteUnreachableError(RemoteServerError):
     """The server is unreachable, or the connection was lost."""
 
-    hint = "Look at the network, or answer on this PC."
+    hint = "Check the network, or answer on this PC."
 
 
 class RemoteKeyError(RemoteServerError):
@@ -132,7 +132,7 @@ class RemoteKeyError(RemoteServerError):
 class LibraryError(EngineError):
     """The list of installed models cannot be read or written, or forbids the request."""
 
-    hint = "Look at the models folder."
+    hint = "Check the models folder."
 
 
 class UpdateError(EngineError):

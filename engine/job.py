@@ -1,6 +1,8 @@
 """Cancellation and progress of work.
 
-Work that reports progress takes a Job; work that reports none takes only its CancelCheck, `Job.cancelled`.
+Work that reports progress takes a Job; work that reports none takes only its CancelCheck, `Job.cancelled`. Two bare
+callables remain. A pass through the layers takes a ShareProgress, which also cancels it. A function that handles one of
+several files or parts takes a CountProgress, because only its caller knows the total.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ CHECK_EVERY_S = 0.05
 
 CancelCheck = Callable[[], bool]  # whether the work is to end
 Progress = Callable[[int, int], None]  # done, total; the function that takes it names the unit
+CountProgress = Callable[[int], None]  # done so far, usually bytes
 ShareProgress = Callable[[float], None]  # the share done, from 0 to 1; an exception that it raises ends the work
 Result = TypeVar("Result")
 

@@ -129,7 +129,7 @@ def check_layers(config: ModelConfig) -> None:
     if widths and (len(widths) != config.n_layers or max(widths) != config.d_ff or config.n_experts):
         raise ModelFormatError(f"The widths {str(widths)[:60]} of the FFNs do not fit {config.n_layers} layers.")
     if not all(_is_whole(width) and width >= 1 for width in widths):
-        raise ModelFormatError(f"The widths {str(widths)[:60]} of the FFNs are no numbers of neurons.")
+        raise ModelFormatError(f"The widths {str(widths)[:60]} of the FFNs are not numbers of neurons.")
 
 
 def check_streams(config: ModelConfig) -> None:

@@ -101,7 +101,7 @@ def _wrong(where: str, value: Any, expected: str) -> ModelFormatError:
 
 
 def is_deep(value: Any, most: int) -> bool:
-    """Return whether JSON is nested more than so many levels deep."""
+    """Return whether JSON is nested more than this many levels deep."""
     level = [value]
     for _ in range(most):
         level = [

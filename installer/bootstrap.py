@@ -5,7 +5,7 @@
     python3 installer/bootstrap.py test [-- arguments of pytest]
 
 It needs nothing but Python's standard library, and it starts on Pythons that are too old for Hearth (from 3.8 on), so
-that it can say so and go on with a newer one. It holds none of Hearth's own code: that starts in the .venv it makes.
+that it can say so and continue with a newer one. It holds none of Hearth's own code: that starts in the .venv it makes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         print(failure, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here: what was fetched is kept.", file=sys.stderr)
+        print("\nStopped. The same command continues from here.", file=sys.stderr)
         return 130
     if arguments.command == "run":
         # -P: a folder named app where the person happens to stand must not be taken for Hearth's.

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments."""
     parser = argparse.ArgumentParser(
-        prog="python3 installer/build.py", description="Build Hearth to be given away.",
+        prog="python3 installer/build.py", description="Build Hearth for distribution.",
         epilog="Then try what was built: python3 installer/smoke_test.py build/program/hearth",
     )  # fmt: skip
     parser.add_argument("--torch-index", metavar="URL", help="take PyTorch from this package index, and remember it")
@@ -86,7 +86,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         default="",
         help="where this build looks for newer versions, if allowed",
     )
-    parser.add_argument("--python", type=Path, metavar="FILE", help="a Python that has all it takes, instead of .venv")
+    parser.add_argument("--python", type=Path, metavar="FILE", help="a Python with all packages, instead of .venv")
     steps = parser.add_mutually_exclusive_group()
     steps.add_argument("--program-only", action="store_true", help="stop when the program's folder is there")
     steps.add_argument("--packages-only", action="store_true", help="pack the program's folder as it is")
@@ -100,7 +100,7 @@ def make_ready(torch_index: str | None, any_torch: bool, progress: setup_progres
     with progress.stage("Installing PyInstaller"):
         command = [str(venv.python), "-I", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--no-deps",
                    "--require-hashes", "-r", str(venv.locked / "build.txt")]  # fmt: skip
-        run(command, "PyInstaller could not be installed.", "look at what pip says above, then run it again.")
+        run(command, "PyInstaller could not be installed.", "read pip's output above, then run it again.")
     return venv.python
 
 
@@ -120,7 +120,7 @@ def write_release_feed(address: str) -> None:
 
 
 def freeze(python: Path, progress: setup_progress.Progress) -> None:
-    """Make the program's folder anew. Cost: 3 to 10 min. Raises: SetupError."""
+    """Rebuild the program's folder. Cost: 3 to 10 min. Raises: SetupError."""
     with progress.stage("Drawing the icons"):
         offscreen = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
         run([str(python), str(HERE / "icons.py"), str(BUILD / "icons")], "The icons could not be drawn.", "", offscreen)
@@ -128,7 +128,7 @@ def freeze(python: Path, progress: setup_progress.Progress) -> None:
         command = [str(python), "-m", "PyInstaller", "--noconfirm", "--log-level", "WARN", "--distpath",
                    str(PROGRAM.parent), "--workpath", str(BUILD / "work"), str(HERE / "hearth.spec")]  # fmt: skip
         began = time.monotonic()
-        run(command, "PyInstaller failed.", "look at what it says above, then run it again.")
+        run(command, "PyInstaller failed.", "read its output above, then run it again.")
         progress.note(f"{size_of(PROGRAM) / 1e6:.0f} MB after {time.monotonic() - began:.0f} s in {PROGRAM}")
     if sys.platform != "win32":
         link = PROGRAM / "hearth-engine"
@@ -165,7 +165,7 @@ def windows_installer(number: str, progress: setup_progress.Progress) -> Path:
     with progress.stage("Packing the installer"):
         command = [compiler, "/Q", f"/DVersion={number}", f"/DProgram={PROGRAM}", f"/DIcons={BUILD / 'icons'}",
                    f"/O{DIST}", str(HERE / "windows" / "hearth.iss")]  # fmt: skip
-        run(command, "Inno Setup failed.", "look at what it says above, then run it again.")
+        run(command, "Inno Setup failed.", "read its output above, then run it again.")
     return DIST / f"hearth-{number}-windows-x86_64.exe"
 
 

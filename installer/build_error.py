@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BuildError(Exception):
-    """The build cannot go on; `act` says what the person can do."""
+    """The build cannot continue; `act` says what the person can do."""
 
     def __init__(self, what: str, act: str) -> None:
         super().__init__(f"{what}\n  What to do: {act}" if act else what)

@@ -36,7 +36,7 @@ UNSEEN_MODULES = (
     "opentelemetry.context.contextvars_context",  # of the MCP SDK
 )  # fmt: skip
 
-# Files, by where they would lie in the program; those of the system are any desktop's own.
+# Files, by where they would be in the program; those of the system are any desktop's own.
 UNUSED_FILES = (
     "*.dist-info/direct_url.json", "*/tests/*", "*/test/*.py", "*/testing/data/*",
     "torch/bin/test_*", "torch/bin/*Test", "torch/bin/protoc*", "torch/include/*", "torch/test/*", "torch/share/*",
@@ -55,11 +55,11 @@ UNUSED_FILES = (
 )  # fmt: skip
 _TRANSLATIONS = ("qtbase_de.qm", "qtbase_zh_CN.qm")  # of Qt's own words: the languages that Hearth speaks
 
-Entry = tuple[str, str, str]  # where it lies in the program, where it comes from, kind
+Entry = tuple[str, str, str]  # place in the program, source, kind
 
 
 def own_files(root: Path) -> list[tuple[str, str]]:
-    """(file, folder in the program) of everything of ours that is no Python module."""
+    """(file, folder in the program) of everything of ours that is not a Python module."""
     pairs = [(path, Path(ASSETS, path.relative_to(root / "assets").parent)) for path in _files(root / "assets")]
     for package in PACKAGES:
         pairs += [(path, path.relative_to(root).parent) for path in _files(root / package) if path.suffix != ".py"]

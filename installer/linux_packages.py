@@ -85,7 +85,7 @@ def metainfo(template: Path, version: str, made_at_s: int) -> str:
     return template.read_text(encoding="utf-8").replace("@VERSION@", version).replace("@DATE@", day)
 
 
-# ------------------------------------------------------------------ the tarball
+# --- the tarball
 
 
 def tarball(tree: Tree, folder: Path) -> Path:
@@ -120,7 +120,7 @@ def tarball(tree: Tree, folder: Path) -> Path:
     return target
 
 
-# ------------------------------------------------------------------ the .deb
+# --- the .deb
 
 
 def deb(tree: Tree, folder: Path) -> Path:
@@ -152,7 +152,7 @@ def deb(tree: Tree, folder: Path) -> Path:
         env={**os.environ, "SOURCE_DATE_EPOCH": str(tree.made_at_s)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        raise BuildError(f"dpkg-deb failed: {done.stderr.strip()}", "look at what it says, then run it again.")
+        raise BuildError(f"dpkg-deb failed: {done.stderr.strip()}", "read its output, then run it again.")
     return target
 
 

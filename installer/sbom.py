@@ -1,6 +1,6 @@
 """The software bill of materials (SBOM) of a built program, as CycloneDX 1.6 JSON.
 
-It lists what lies in the program's folder: the packages by their own metadata, and Python and the system libraries as
+It lists what is in the program's folder: the packages by their own metadata, and Python and the system libraries as
 installer/system_licences.py listed them there. Needs only Python's standard library.
 """
 

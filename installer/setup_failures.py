@@ -13,7 +13,7 @@ COMMAND = "python3 installer/bootstrap.py"
 
 
 class SetupError(Exception):
-    """The set-up cannot go on; `act` says what the person can do, `log` where the details are."""
+    """The set-up cannot continue; `act` says what the person can do, `log` where the details are."""
 
     def __init__(self, what: str, act: str, log: Path | None = None) -> None:
         super().__init__(what)
@@ -125,7 +125,7 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
     if _NO_HASH.search(output):
         return SetupError(
             "a package has no hash in installer/locked.",
-            "put the lists back (`git checkout installer/locked`), or write them anew after a change of a pin: "
+            "put the lists back (`git checkout installer/locked`), or renew them after changing a pin: "
             "`.venv/bin/python installer/lock_packages.py`.",
             log,
         )
@@ -135,7 +135,7 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
         )  # fmt: skip
     if code in (-9, 137):
         return SetupError(
-            "the system ended pip, most likely for want of memory.", f"close other programs. {AGAIN}", log
+            "the system ended pip, most likely because memory ran out.", f"close other programs. {AGAIN}", log
         )
     said = _ERROR_LINE.findall(output)
     return SetupError(
@@ -157,7 +157,7 @@ def _other_file_failure(package: str, digest: str, log: Path) -> SetupError:
             f"--any-torch-build; PyTorch is then not checked. Otherwise {act}"
         )
     return SetupError(
-        f"{package} was refused. The file's SHA-256 ({digest[:12]}...) is none of those that Hearth expects: the "
+        f"{package} was refused. The file's SHA-256 ({digest[:12]}...) is not one that Hearth expects: the "
         "download is damaged, or the package index serves another file.",
         act,
         log,

@@ -1,4 +1,4 @@
-"""Says on the terminal what the set-up is doing and for how long; it does none of it.
+"""Reports on the terminal what the set-up is doing, and for how long.
 
 Everything goes to stderr: stdout belongs to the program that is started afterwards.
 """

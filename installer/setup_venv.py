@@ -127,7 +127,7 @@ class Venv:
 
 
 def create(venv: Venv, base_python: str, progress: setup_progress.Progress) -> None:
-    """Make an empty .venv with pip in it, in place of whatever lies there.
+    """Make an empty .venv with pip in it, in place of whatever is there.
 
     Raises: SetupError when the folder cannot be written or `python -m venv` fails.
     """

@@ -51,7 +51,7 @@ class Found:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns 0 where everything went as it should, else 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(description="Try the built program as a person would.")
+    parser = argparse.ArgumentParser(description="Try the built program as a user would.")
     parser.add_argument("folder", type=Path, help="the built program's folder")
     parser.add_argument("--json", type=Path, help="write what was measured into this file")
     given = parser.parse_args(argv)
@@ -198,7 +198,7 @@ def answers_in(home: Path) -> list[str]:
 
 
 def ended_with(process: subprocess.Popen[bytes], log: Path) -> int:
-    """The exit code. Raises: SmokeTestError where it goes on."""
+    """The exit code. Raises: SmokeTestError if it does not end."""
     try:
         return process.wait(END_WITHIN_S)
     except subprocess.TimeoutExpired:

@@ -4,7 +4,7 @@
     python -m installer.translations --check  say what is missing; 1 where something is
 
 The .ts files in assets/translations are edited with Qt Linguist or by hand. The .qm.z files beside them are made from
-them and lie in the repository too: who runs Hearth needs no tool of Qt's. English is the source and has no file.
+them and are in the repository too, so running Hearth needs no tool of Qt's. English is the source and has no file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Entry:
     is_unfinished: bool = False
 
 
-# ------------------------------------------------------------------ what the source holds
+# --- what the source holds
 
 
 def words_of(source: str) -> Iterator[Words]:
@@ -86,7 +86,7 @@ def _of_table(node: ast.Call, places: tuple[int, ...], names: tuple[str, ...]) -
 
 def _text(node: ast.expr) -> str:
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        raise ValueError(f"line {node.lineno}: words for translation are written out where they stand")
+        raise ValueError(f"line {node.lineno}: text for translation must be a literal")
     return node.value
 
 
@@ -103,7 +103,7 @@ def collected() -> dict[Words, list[str]]:
     return found
 
 
-# ------------------------------------------------------------------ the files
+# --- the files
 
 
 def read(language: str) -> dict[Words, Entry]:
@@ -170,7 +170,7 @@ def compile_(language: str) -> None:
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, and say what is missing")
+    parser.add_argument("--check", action="store_true", help="change nothing, and report what is missing")
     check = parser.parse_args().check
     left = 0
     for language in FORMS:

@@ -178,7 +178,7 @@ class Wine:
             idle.communicate()
 
 
-# -------------------------------------------------------------- set-up
+# --- set-up
 
 
 def install_wine(wine: Wine) -> str:
@@ -329,7 +329,7 @@ def _output(command: Sequence[str], environment: dict[str, str] | None = None) -
     return done.stdout.strip()
 
 
-# -------------------------------------------------------------- checks
+# --- checks
 
 
 def check_probe(wine: Wine) -> str:
@@ -502,7 +502,7 @@ def _wait_for(look: Callable[[], Found | None], within_s: float, failure: str) -
     raise CheckError(f"{failure} within {within_s:.0f} s")
 
 
-# -------------------------------------------------------------- report
+# --- report
 
 
 def attempt(name: str, work: Callable[[], str]) -> Step:
@@ -574,7 +574,7 @@ def main(argv: list[str] | None = None) -> int:
     seconds = sum(step.seconds for step in steps)
     print(f"\n{len(steps)} steps, {seconds:.0f} s, {len(failed)} failed: {', '.join(failed) or 'none'}")
     if again:
-        print(f"Passed at the second try: {', '.join(again)}")
+        print(f"Passed on the second try: {', '.join(again)}")
     return 1 if failed else 0
 
 

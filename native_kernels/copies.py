@@ -25,7 +25,7 @@ def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix
         raise ValueError(f"a copy of {bits} bits was asked for; there are copies of 1 to 4")
     n_rows, n_cols = codes.shape
     if codes.dtype != np.uint8 or (codes.size and int(codes.max()) >> bits):
-        raise ValueError(f"codes of {codes.dtype} are no numbers of {bits} bits")
+        raise ValueError(f"codes of {codes.dtype} are not numbers of {bits} bits")
     wanted = (n_rows, copy_groups(n_cols))
     if scales.shape != wanted or scales.dtype != np.float16:
         raise ValueError(f"scales are {scales.dtype} {scales.shape}; float16 {wanted} is needed")

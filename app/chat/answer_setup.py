@@ -86,7 +86,7 @@ class AnswerSetup(QObject):
         self.rates.read()
         self.changed.emit()
 
-    # -------------------------------------------------------------- what is in force
+    # --- what is in force
 
     @property
     def _model(self) -> str:
@@ -158,7 +158,7 @@ class AnswerSetup(QObject):
         """The open chat's own choices."""
         return checked_choices(self.chat.choices.values)
 
-    # -------------------------------------------------------------- choosing
+    # --- choosing
 
     def settings_changed(self) -> None:
         """Emit `changed`. The chat controller has taken the settings before."""
@@ -237,7 +237,7 @@ class AnswerSetup(QObject):
         self._save(f"save the {store.kind}", lambda: store.save(written))
         self.changed.emit()
 
-    # -------------------------------------------------------------- comparing
+    # --- comparing
 
     @property
     def cannot_compare(self) -> str:
@@ -268,7 +268,7 @@ class AnswerSetup(QObject):
         chat = self.chat.open_conversation
         return (self._memory.branch_of(chat) if chat else None) or []
 
-    # -------------------------------------------------------------- the engine's words
+    # --- the engine's words
 
     @Slot(object)
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:

@@ -163,10 +163,10 @@ class ChatController(QObject):
         """Whether this PC answers a chat, or an answer waits, or the tools that it called run."""
         return self.answers.has_any_here or self.rounds.are_running
 
-    # -------------------------------------------------------------- messages
+    # --- messages
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
-        """Return the chat's answer settings as of now; None: a new chat."""
+        """Return the chat's current answer settings; None: a new chat."""
         folder = self.choices.folder_of(conversation)
         return self._policy.settings_for(self.choices.of(conversation), self.model, folder)
 
@@ -287,7 +287,7 @@ class ChatController(QObject):
         self._emit_status()
 
     def branch_at(self, message_id: str, begun: Inspection) -> None:
-        """Answer anew beside an answer of the open chat, beginning with recorded tokens."""
+        """Answer again beside an answer of the open chat, beginning with recorded tokens."""
         if self.opened.id is not None:
             self._answer_goes_on()
             self.turns.branch_at(self.opened.id, message_id, begun)
@@ -345,7 +345,7 @@ class ChatController(QObject):
             self._emit_status()
 
     def _rounds_ended(self, chat: str, message: Message) -> None:
-        """Let the model go on after calls, once their answer is kept as ended."""
+        """Let the model continue after calls, once their answer is kept as ended."""
         QTimer.singleShot(0, self, lambda: self._go_on(chat, message))
 
     def _go_on(self, chat: str, message: Message) -> None:
@@ -387,7 +387,7 @@ class ChatController(QObject):
             return
         self._send_again()
 
-    # -------------------------------------------------------------- chats
+    # --- chats
 
     def _reopen(self) -> None:
         """Open the chat of the last run, unless the user already writes in a new one."""
@@ -457,14 +457,14 @@ class ChatController(QObject):
                 text, lambda hits: self.search_results.emit(text, hits) if self._search == text else None
             )
 
-    # -------------------------------------------------------------- settings, remedies, end
+    # --- settings, remedies, end
 
     @Slot(AppSettings)
     def settings_changed(self, settings: AppSettings) -> None:
         """Apply new settings: sampling from the next answer on; engine settings reload the model."""
         self._engine_settings.take(settings)
 
-    # -------------------------------------------------------------- the model
+    # --- the model
 
     @property
     def model(self) -> str:
@@ -548,7 +548,7 @@ class ChatController(QObject):
         self.answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 
-    # -------------------------------------------------------------- what happens
+    # --- what happens
 
     def _emit_conversations(self) -> None:
         """Stop what runs in chats that are gone, however they were deleted, and emit the others."""

@@ -53,7 +53,7 @@ class ChatFind:
         self._from = 0  # index of the first message to count
         self._at = 0  # number of messages counted from there on
 
-    # ------------------------------------------------------------------ counting
+    # --- counting
 
     def take(self, messages: Sequence[Message]) -> None:
         """Set the messages to search. Counts of unchanged messages are kept."""
@@ -118,7 +118,7 @@ class ChatFind:
         reading = self._messages[(self._from + self._at) % len(self._messages)]
         return min((self._done + self._part * len(reading.text)) / max(self._length, 1), 0.99)
 
-    # ------------------------------------------------------------------ going through them
+    # --- going through them
 
     def holds(self, match: Match) -> bool:
         """Return whether the match still exists."""

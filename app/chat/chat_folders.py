@@ -99,7 +99,7 @@ class ChatFolders(QObject):
     def _chats_in(self, folder: str) -> dict[str, str]:
         return {c.id: c.folder for c in self._memory.conversations() if c.folder == folder}
 
-    # -------------------------------------------------------------- projects
+    # --- projects
 
     def read_projects(self) -> None:
         """Read the small file of projects."""
@@ -130,14 +130,14 @@ class ChatFolders(QObject):
         to = tr("{server} on this PC", server=after.server.name) if after.server.is_here else after.server.host
         if after != before:
             return tr(
-                "With your next message, all that was said in this chat and what is attached to it goes to {host}.",
+                "Your next message sends this whole chat and its attachments to {host}.",
                 host=to,
             )
         if project is not None and folder != chat.folder and (project.instructions or project.notes):
             return tr("With your next message, the instructions and notes of this project go to {host}.", host=to)
         return ""
 
-    # -------------------------------------------------------------- the bin
+    # --- the bin
 
     def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
         """Pass the deleted chats that can still be restored to `then`, last deleted first."""
@@ -152,7 +152,7 @@ class ChatFolders(QObject):
         """Delete chats for good."""
         self._memory.erase(conversation_ids)
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     def export_chats(
         self,

@@ -89,7 +89,7 @@ class ChatMemory(QObject):
         saves.stalled.connect(self._stalled)
         saves.resumed.connect(self._resumed)
 
-    # -------------------------------------------------------------- opening
+    # --- opening
 
     def open(self) -> None:
         """Open the store in the background. `opened` follows, and `trouble` if there was any."""
@@ -150,7 +150,7 @@ class ChatMemory(QObject):
                     self._keep("save the message", partial(self._append, conversation_id, message))
                 self._keep("save the chat", partial(self._save_head, conversation))  # appending has moved its leaf
 
-    # -------------------------------------------------------------- conversations
+    # --- conversations
 
     def conversations(self) -> list[Conversation]:
         """Return all conversations, newest first."""
@@ -226,7 +226,7 @@ class ChatMemory(QObject):
         """Set the message to send when the running answer ends; None: none."""
         self._set_head(conversation_id, queued=queued)
 
-    # -------------------------------------------------------------- the bin
+    # --- the bin
 
     def delete(self, conversation_id: str) -> None:
         """Move a chat to the bin. The first start after BIN_DAYS deletes it for good."""
@@ -274,7 +274,7 @@ class ChatMemory(QObject):
         queue = self._saves if self.is_sound is None else self._reads
         queue.run("read the bin", lambda: self._stored.binned(), take, self.trouble.emit)
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     def export_chats(
         self,
@@ -334,7 +334,7 @@ class ChatMemory(QObject):
                 then(added, len(chats) - len(added))
 
             if not self._ending:
-                self._saves.run("take in chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
+                self._saves.run("import chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
 
         self._reads.run("read a file of chats", lambda: read_json(path), store, failed)
 
@@ -346,7 +346,7 @@ class ChatMemory(QObject):
 
     def stage(self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]) -> None:
         """Take in a file of chats unseen: see Store.stage. `failed` gets a StoreError."""
-        self._saves.run("take in chats from a file", lambda: self._stored.stage(batch), then, failed)
+        self._saves.run("import chats from a file", lambda: self._stored.stage(batch), then, failed)
 
     def show_staged(self, then: Callable[[list[Conversation]], None], failed: Callable[[BaseException], None]) -> None:
         """Make all staged chats visible, and pass them to `then`; a StoreError to `failed`."""
@@ -369,7 +369,7 @@ class ChatMemory(QObject):
             self.changed.emit()
             self._search.grow_soon()
 
-    # -------------------------------------------------------------- search
+    # --- search
 
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
         """Search all chats in the background, once the store is open. Nothing happens while the window closes."""
@@ -379,7 +379,7 @@ class ChatMemory(QObject):
         """Return the store once its chats are in memory: a hit in another chat could not be opened."""
         return None if self._ending or self.is_sound is None else self._store
 
-    # -------------------------------------------------------------- messages
+    # --- messages
 
     def messages(self, conversation_id: str) -> list[Message] | None:
         """Return all messages of a chat in memory, of every branch; None: call `read` first."""
@@ -529,7 +529,7 @@ class ChatMemory(QObject):
         for message_id in edited:
             self._keep("save what is written", partial(self._save_edit, message_id, self.edits[message_id]))
 
-    # -------------------------------------------------------------- saving
+    # --- saving
 
     @property
     def _stored(self) -> Store:

@@ -63,4 +63,4 @@ class ChatSearch(QObject):
         def leave_it(error: BaseException) -> None:  # the search is only slower; the next answer tries again
             log.info("the search index was not updated: %s", error)
 
-        self._reads.run("take in words to search for", store.grow_index, next_step, leave_it)
+        self._reads.run("index text for search", store.grow_index, next_step, leave_it)

@@ -50,7 +50,7 @@ def title_of(exchange: Sequence[Message]) -> str:
         heading = re.search(r"^#{1,6}\s+(.+)$", answer, re.MULTILINE)
         return title_from(heading[1]) if heading else whole
     if short != line:
-        short = short.rstrip("?") or line  # what follows "could you tell me" is no question
+        short = short.rstrip("?") or line  # what follows "could you tell me" is not a question
     return title_from(short[0].upper() + short[1:]) if short[0].islower() else title_from(short)
 
 

@@ -69,7 +69,7 @@ class ChatTurns(QObject):
         self._answers = answers
         self._settings_for = settings_for
 
-    # -------------------------------------------------------------- asking
+    # --- asking
 
     def ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Add a question at the end of the branch and answer it."""
@@ -133,11 +133,11 @@ class ChatTurns(QObject):
         return Answer(chat, message, lambda: self._request_to(place, chat, answered), place=place)
 
     def _place_of(self, chat: str) -> Place | None:
-        """Return the server of a chat as of now; None: none."""
+        """Return the chat's current server; None: none."""
         return self._settings_for(self._memory.conversation(chat)).place
 
     def request(self, chat: str, answered: Message) -> AnswerRequest:
-        """Return the request for an answer to a question, or after the calls of an answer, as of now."""
+        """Return the request for an answer to a question, or after the calls of an answer."""
         return self._request_to(self._place_of(chat), chat, answered)
 
     def _request_to(self, place: Place | None, chat: str, answered: Message) -> AnswerRequest:
@@ -192,7 +192,7 @@ class ChatTurns(QObject):
         self.branch_changed.emit(chat, "")
         self._answers.add(answer)
 
-    # -------------------------------------------------------------- actions on one message
+    # --- actions on one message
 
     def act(self, chat: str, act: MessageAction) -> None:
         """Apply an action to a message of a chat in memory."""
@@ -295,7 +295,7 @@ class ChatTurns(QObject):
         self.branch_changed.emit(chat, "")
         self.said.emit(tr("The original messages are used again, as far as they fit"), None)
 
-    # -------------------------------------------------------------- deleting
+    # --- deleting
 
     def _delete(self, chat: str, message: Message) -> None:
         """Delete a question with its answers, or an answer. Later messages stay and move up, unless another version

@@ -38,7 +38,7 @@ class MessageAction:
 def can_continue(message: Message) -> bool:
     """Whether an answer ended before its end, with words that can be written on.
 
-    A server's answer cannot: its API has no agreed way to ask for that, and many would begin the answer anew.
+    A server's answer cannot: its API has no agreed way to ask for that, and many would begin the answer again.
     """
     if (message.stats or {}).get("server"):
         return False

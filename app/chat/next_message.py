@@ -110,7 +110,7 @@ class NextMessage(QObject):
             self._cut(chat, queued, partial(self._send_cut, chat, queued))
 
     def _goes_on(self, chat: str) -> bool:
-        """Whether the model will go on once the calls of its last answer have ended."""
+        """Whether the model will continue once the calls of its last answer have ended."""
         shown = self._memory.branch_of(chat) or []
         return any(call.state is not CallState.NOT_RUN for last in shown[-1:] for call in last.calls)
 

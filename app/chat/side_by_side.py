@@ -167,7 +167,7 @@ class SideBySide(QObject):
                 self._chat.switch.unload(self._before)
         self.changed.emit()
 
-    # -------------------------------------------------------------- what happens
+    # --- what happens
 
     def _ended(self, answer: Answer, result: object) -> None:
         if answer is not self._now:
@@ -192,7 +192,7 @@ class SideBySide(QObject):
         self._tell(answer, words)
 
     def _tell(self, answer: Answer, words: UserMessage) -> None:
-        """Store with an answer why it failed, for its column, and go on."""
+        """Store with an answer why it failed, for its column, and continue."""
         self._now = None
         message = next((m for m in self._memory.messages(self.chat) or [] if m.id == answer.message.id), None)
         if message is not None:

@@ -1,4 +1,4 @@
-"""Runs the calls of tools with which answers end: asks the user where that is needed, and lets the model go on.
+"""Runs the calls of tools with which answers end: asks the user where that is needed, and lets the model continue.
 
 A call waits for the user's consent unless its tool is local, or a consent for this chat or its folder covers it.
 """
@@ -64,7 +64,7 @@ class ToolRounds(QObject):
         memory.changed.connect(self._forget_folders)
         memory.imported.connect(self._ask_in)
 
-    # -------------------------------------------------------------- states
+    # --- states
 
     def pending(self, chat: str | None) -> Message | None:
         """Return the shown message of a chat in memory whose calls have not all ended."""
@@ -97,7 +97,7 @@ class ToolRounds(QObject):
         """Return the questions of servers that wait for the user, by the ids of the calls during which they came."""
         return {key[1]: one.question for key, one in self._questions.items() if self._chats.get(key) == chat}
 
-    # -------------------------------------------------------------- start of a round
+    # --- start of a round
 
     def begin(self, chat: str, message: Message) -> Message:
         """Begin the calls of an answer that has just ended. Return it with their states; `changed` follows for each
@@ -158,7 +158,7 @@ class ToolRounds(QObject):
             lambda result, seconds: self._ended(chat, message_id, call.id, result, seconds),
         )  # fmt: skip
 
-    # -------------------------------------------------------------- the user's answers
+    # --- the user's answers
 
     def act(self, chat: str, act: MessageAction) -> None:
         """Let a call that waits run, or refuse it."""
@@ -276,7 +276,7 @@ class ToolRounds(QObject):
         self._save("save what tools may do", lambda: self._consents.save(written))
 
     def stop(self, chat: str) -> None:
-        """End the calls of a chat that have not ended. The model does not go on."""
+        """End the calls of a chat that have not ended. The model does not continue."""
         for message in list(self._memory.messages(chat) or ()):
             if all(call.has_ended for call in message.calls):
                 continue
@@ -294,7 +294,7 @@ class ToolRounds(QObject):
         for opened in self._questions.values():
             opened.reply(Reply("cancel"))
 
-    # -------------------------------------------------------------- ending
+    # --- ending
 
     def _ended(self, chat: str, message_id: str, call_id: str, result: ToolResult, seconds: float) -> None:
         call = self._call(chat, message_id, call_id)

@@ -42,7 +42,7 @@ class AnswerRequest:
         return count - (len(ids) - len(set(ids)))
 
     @property
-    def told(self) -> list[dict[str, Any]]:
+    def with_summary(self) -> list[dict[str, Any]]:
         """The messages as the model reads them: with the summary."""
         return with_summary(self.messages, self.summary)
 

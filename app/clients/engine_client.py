@@ -84,7 +84,7 @@ class EngineClient(QObject):
         """Whether an answer could start now."""
         return self._loaded and not self._answer_id
 
-    # -------------------------------------------------------------- asking
+    # --- asking
 
     def load(self, model: str, engine: dict[str, Any], name: str = "") -> None:
         """Load a model in place of the current one, after the running answer.
@@ -274,7 +274,7 @@ class EngineClient(QObject):
         )  # fmt: skip
         self._worker.restart()
 
-    # -------------------------------------------------------------- events
+    # --- events
 
     def _set(self, **values: Any) -> None:
         """Change the status and emit it."""
@@ -472,4 +472,6 @@ class EngineClient(QObject):
 
 
 def _count_of(count_id: str, request: AnswerRequest, texts: list[str]) -> protocol.Count:
-    return protocol.Count(count_id, request.told, dict(request.sampling), request.overflow, texts, list(request.tools))
+    return protocol.Count(
+        count_id, request.with_summary, dict(request.sampling), request.overflow, texts, list(request.tools)
+    )

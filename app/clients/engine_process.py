@@ -177,7 +177,7 @@ class ProcessHost(QObject):
         self._process.finished.connect(self._finished)
         self._process.errorOccurred.connect(self._failed)
 
-    # -------------------------------------------------------------- what the worker asks
+    # --- what the worker asks
 
     def start(self) -> None:
         """Start the child, also after `close`; returns at once. EngineStarted or EngineDied follows."""
@@ -223,7 +223,7 @@ class ProcessHost(QObject):
         self._greeted = False
         self._waiting.clear()
 
-    # -------------------------------------------------------------- the child's life
+    # --- the child's life
 
     @Slot()
     def _spawn(self) -> None:
@@ -284,7 +284,7 @@ class ProcessHost(QObject):
             self._greet(message)
         elif not self._greeted:
             raise protocol.ProtocolError(
-                f"The {self._name}'s process began with a {message.type} message, not with a hello."
+                f"The {self._name}'s process began with a {message.type} message instead of hello."
             )
         elif isinstance(message, protocol.Event):
             if isinstance(message, protocol.Failed) and self._last_load and message.id == self._last_load.id:

@@ -31,7 +31,7 @@ SENTENCES = (
     noted("Estimated from models of the same family."),
     noted("Estimated without predictors; preparing can train some and make it faster."),
     noted("Estimated for the model as prepared for this PC."),
-    noted("The GPU cannot compute this model yet, so that it runs on the CPU alone."),
+    noted("The GPU cannot compute this model yet, so it runs on the CPU alone."),
 )
 # How the starter model's file describes it.
 STARTER_DESCRIPTION = noted("A tiny demonstration model that answers simple questions and tells small stories.")
@@ -149,7 +149,7 @@ def short_name(name: str) -> str:
 
 def why_there(device_reason: str) -> str:
     """Return the engine's reason for its device, without the redundant "on the CPU"."""
-    if device_reason.rstrip(".") == "The CPU computes, as asked":
+    if device_reason.rstrip(".") == "The CPU computes, as requested":
         return ""
     why = device_reason.removeprefix("CPU only: ").removeprefix("The CPU computes: ")
     return translated(why)

@@ -64,7 +64,7 @@ class InThreadHost:
             self._engine.submit(protocol.Cancel(f"cancel-{request.id}", request.id))
         try:
             self._engine.run_pending(block=False)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the window must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             self._emit(protocol.Failed(request.id, type(error).__name__, str(error), "", True, traceback.format_exc()))
 
     def cancel(self, request: protocol.Cancel) -> None:
@@ -114,7 +114,7 @@ class EngineWorker(QObject):
         self._rested.connect(self._rest)
         self._closed.connect(self._close)
 
-    # -------------------------------------------------------------- for any thread
+    # --- for any thread
 
     @property
     def location(self) -> str:
@@ -193,7 +193,7 @@ class EngineWorker(QObject):
                 self._under_way.discard(event.id)
         self.happened.emit(event)
 
-    # -------------------------------------------------------------- in the worker thread
+    # --- in the worker thread
 
     @Slot(object)
     def _start(self, host: Host) -> None:

@@ -33,7 +33,7 @@ _REPEATABLE = {
 Values = dict[str, Any]
 Done = Callable[[Values], None]
 FailedThen = Callable[[protocol.Failed], None]
-Told = Callable[[protocol.Progress], None]
+OnProgress = Callable[[protocol.Progress], None]
 
 
 class Library(Protocol):
@@ -43,7 +43,7 @@ class Library(Protocol):
     died: Any  # Signal(object): EngineDied
 
     def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
-            failed: FailedThen | None = None, progress: Told | None = None,
+            failed: FailedThen | None = None, progress: OnProgress | None = None,
             said: Callable[[protocol.Token], None] | None = None) -> str: ...  # fmt: skip
 
     def cancel(self, request_id: str) -> None: ...
@@ -87,7 +87,7 @@ class LibraryClient(QObject):
     def is_running(self) -> bool:
         return self._running
 
-    # -------------------------------------------------------------- asking
+    # --- asking
 
     def open(self) -> None:
         """Start the process without a request: interrupted downloads continue."""
@@ -133,7 +133,7 @@ class LibraryClient(QObject):
         self.begin_close()
         return self._worker.shutdown(timeout_s)
 
-    # -------------------------------------------------------------- events
+    # --- events
 
     @Slot(object)
     def _on_event(self, event: object) -> None:
@@ -197,7 +197,7 @@ class LibraryClient(QObject):
             self.running_changed.emit(False)
         self.died.emit(died)
 
-    # -------------------------------------------------------------- its end
+    # --- its end
 
     def _check_idle(self) -> None:
         if self._asked or self._busy or not self._running:

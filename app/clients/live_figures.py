@@ -114,13 +114,13 @@ class LiveFigures:
         self._samples: deque[tuple[float, MachineSample]] = deque()
         self._rates: deque[tuple[float, float | None]] = deque()
         self._tokens = 0
-        self._told_at: float | None = None
+        self._sampled_at: float | None = None
         self.status = EngineStatus()
         self.live = Live("")  # the newest
         self.measured: Live | None = None  # the newest of this model with a token's time
         self.result: GenerationResult | None = None  # of this model's last answer
 
-    # -------------------------------------------------------------- what comes in
+    # --- what comes in
 
     def take_status(self, status: EngineStatus) -> None:
         """Take the engine's status."""
@@ -143,7 +143,7 @@ class LiveFigures:
     def take_sample(self, sample: MachineSample, now: float) -> None:
         """Take the machine's figures. The rate counts tokens since the sample before."""
         self._samples.append((now, sample))
-        status, before, self._told_at = self.status, self._told_at, now
+        status, before, self._sampled_at = self.status, self._sampled_at, now
         tokens, self._tokens = self._tokens, status.tokens
         written = status.tokens - tokens if status.tokens >= tokens else status.tokens
         known = before is not None and 0 < now - before < 3
@@ -152,7 +152,7 @@ class LiveFigures:
             while kept and now - kept[0][0] > WINDOW_S + 1:
                 kept.popleft()
 
-    # -------------------------------------------------------------- what is to be seen
+    # --- what is to be seen
 
     def state(self, chat: str = "") -> str:
         """Return one line on what is running. chat: title of the answered chat."""
@@ -179,34 +179,38 @@ class LiveFigures:
             of = "" if status.answering else tr("mean over the last answer")
             if result is None and not status.answering:
                 of = tr("Ask something: the rate of the answer is drawn here.")
-        told: Live | GenerationResult | None = answer if status.answering else result
-        return Speed(value, of, self._facts(told), self._aged(self._rates, now), writing)
+        figures: Live | GenerationResult | None = answer if status.answering else result
+        return Speed(value, of, self._facts(figures), self._aged(self._rates, now), writing)
 
-    def _facts(self, told: Live | GenerationResult | None) -> tuple[Fact, ...]:
-        prefill = None if told is None else told.prefill_tok_s
-        if isinstance(told, GenerationResult) and told.prompt_tokens - told.reused_tokens < FEWEST_READ:
+    def _facts(self, figures: Live | GenerationResult | None) -> tuple[Fact, ...]:
+        prefill = None if figures is None else figures.prefill_tok_s
+        if isinstance(figures, GenerationResult) and figures.prompt_tokens - figures.reused_tokens < FEWEST_READ:
             prefill = None
         active = tr("Of all neurons, those computed for a token.")
-        if told is not None and told.fired_share is not None:
-            active += " " + tr("Not zero: {share}.", share=share(told.fired_share))
+        if figures is not None and figures.fired_share is not None:
+            active += " " + tr("Not zero: {share}.", share=share(figures.fired_share))
         facts = [
             Fact(
-                seconds(None if told is None else told.ttft_s), tr("first token"), tr("From sending to the first token")
+                seconds(None if figures is None else figures.ttft_s),
+                tr("first token"),
+                tr("From sending to the first token"),
             ),
             Fact(UNKNOWN if prefill is None else rate(prefill), tr("reading"), tr("How fast the prompt was read")),
             self._used_experts()
-            or Fact(share(None if told is None else told.active_share), tr("neurons active"), active),
+            or Fact(share(None if figures is None else figures.active_share), tr("neurons active"), active),
         ]
         if self.status.gpu:
-            load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
-            hits = told.expert_hits if isinstance(told, Live) else None
+            load = (
+                self.status.gpu_share if figures is None or figures.gpu_neuron_load is None else figures.gpu_neuron_load
+            )
+            hits = figures.expert_hits if isinstance(figures, Live) else None
             words = tr("Share of the computed neurons that the GPU computes")
             if self.live.n_experts:
                 words = tr("Of the experts that a token uses, those that are on the GPU. The CPU computes the others.")
                 words += " " + tr("Moved to the GPU since the model was loaded: {n}.", n=figure(self.live.exchanged))
             facts.append(Fact(share(load if hits is None else hits), tr("on the GPU"), words))
         if self.live.reads_experts:
-            read = told.disk_bytes if isinstance(told, Live) else None
+            read = figures.disk_bytes if isinstance(figures, Live) else None
             words = tr("Memory does not hold all experts. Those that it lacks are read from the disk for each token.")
             facts.append(Fact(gigabytes(read), tr("from the disk"), words))
         return tuple(facts)
@@ -294,7 +298,7 @@ class LiveFigures:
         return [*graphs, self._cpu(newest, now), self._ram(newest, now)]
 
     def why_no_gpu(self) -> str:
-        """Return why no GPU is shown; empty if one is, or nothing is known yet."""
+        """Return why no GPU is shown; "" if one is, or nothing is known yet."""
         return translated(self._samples[-1][1].gpu_reason) if self._samples and not self._samples[-1][1].gpus else ""
 
     def _of_card(self, gpu: GpuSample, n_gpus: int, now: float) -> list[Graph]:
@@ -320,7 +324,7 @@ class LiveFigures:
         ]  # fmt: skip
 
     def _held(self, gpu: GpuSample, status: EngineStatus) -> int | None:
-        """Return Hearth's bytes on the GPU; if the driver does not tell, the engine's own figure for its GPU."""
+        """Return Hearth's bytes on the GPU; if unknown, the engine's own figure for its GPU."""
         if gpu.vram_process_bytes is not None or gpu.vram_used_bytes is None:
             return gpu.vram_process_bytes
         return (status.vram_bytes or 0) if not status.gpu or gpu.name == status.gpu else 0

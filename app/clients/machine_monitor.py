@@ -60,7 +60,7 @@ class MachineMonitor(QObject):
         self._closed.emit()
         return self._thread.wait(int(timeout_s * 1000))
 
-    # -------------------------------------------------------------- in its own thread
+    # --- in its own thread
 
     @Slot()
     def _start(self) -> None:

@@ -51,7 +51,7 @@ class RemoteClient(QObject):
         self._request = self._library.ask(
             "server_chat",
             {"address": place.server.address, "name": place.server.name, "model": place.model,
-             "messages": request.told, "sampling": dict(request.sampling), **({"key": key} if key else {})},
+             "messages": request.with_summary, "sampling": dict(request.sampling), **({"key": key} if key else {})},
             lambda result: self._finished(number, result),
             lambda failed: self._failed(number, failed),
             said=lambda token: self._said(number, token),
@@ -69,7 +69,7 @@ class RemoteClient(QObject):
             self._library.cancel(self._request)
             self._rest()
 
-    # -------------------------------------------------------------- events
+    # --- events
 
     def _said(self, number: int, token: protocol.Token) -> None:
         if number == self._number and self._request:

@@ -78,7 +78,7 @@ def mark_running(folder: Path) -> None:
     try:
         mark.write_text(json.dumps({"pid": os.getpid(), "boot": _boot()}), encoding="utf-8")
     except OSError as error:
-        log.info("a crash of this run cannot be told at the next start: %s", error)
+        log.info("a crash of this run cannot be reported at the next start: %s", error)
         return
     _marked = mark
 

@@ -117,7 +117,7 @@ class DesktopIntegration(QObject):
         if isinstance(self.poster, DesktopPoster):
             self.poster.close()
 
-    # -------------------------------------------------------------- work
+    # --- work
 
     def _take_status(self, status: EngineStatus) -> None:
         self.sleep.set_reason(noted("answering"), status.answering)
@@ -141,12 +141,12 @@ class DesktopIntegration(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - a name of Qt
         if event.type() == QEvent.Type.Quit:  # the window must neither ask nor hide, or it would block the logout
             self._window.end_with_session()
-        elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session goes on
+        elif event.type() not in (QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress):  # the session continues
             return False
         theme.application().removeEventFilter(self)
         return super().eventFilter(watched, event)
 
-    # -------------------------------------------------------------- other starts
+    # --- other starts
 
     def take_request(self, request: LaunchRequest) -> None:
         """Handle the request of another start: bring the window to the front and open what it was given."""
@@ -185,7 +185,7 @@ class DesktopIntegration(QObject):
         self._window.show_chat()
         self._controller.open(chat)
 
-    # -------------------------------------------------------------- help
+    # --- help
 
     def tell_crash(self, last: crash_notes.LastRun) -> None:
         """Report how the last run crashed, once it is known whether the chats are intact."""

@@ -37,7 +37,7 @@ from engine.library.updates.installed import start_command
 
 log = logging.getLogger(__name__)
 
-TOLD_EVERY_S = 0.05
+REPORT_EVERY_S = 0.05
 KEYS_WITHIN_MS = 45_000  # a keyring may ask the user to unlock it
 
 
@@ -126,7 +126,7 @@ class Erasing(QObject):
             self._window.take_settings(replace(self._window.settings, model=""))
         self._window.quit()
 
-    # -------------------------------------------------------------- after the end
+    # --- after the end
 
     def finish(self, close: Callable[[], bool]) -> tuple[bool, bool]:
         """End everything with `close` and delete. Returns the result of `close`, and whether to restart Hearth."""
@@ -139,7 +139,7 @@ class Erasing(QObject):
         if "logs" in self.names:
             crash_notes.close_log()
         work = _Deleting(self._stored, self.names, self._keys_left)
-        work.told.connect(dialog.show_done)
+        work.progress.connect(dialog.show_done)
         work.done.connect(dialog.finish)
         dialog.stopped.connect(work.stop.set)
         work.start()
@@ -149,7 +149,7 @@ class Erasing(QObject):
 class _Deleting(QObject):
     """Deletes in a thread of its own."""
 
-    told = Signal(object)  # int: bytes deleted so far
+    progress = Signal(object)  # int: bytes deleted so far
     done = Signal(object)  # Erased
 
     def __init__(self, stored: StoredData, names: list[str], keys_left: list[Undeleted]) -> None:
@@ -165,9 +165,9 @@ class _Deleting(QObject):
 
         def tell(n_bytes: int) -> None:
             nonlocal last
-            if time.monotonic() - last >= TOLD_EVERY_S:
+            if time.monotonic() - last >= REPORT_EVERY_S:
                 last = time.monotonic()
-                self.told.emit(n_bytes)
+                self.progress.emit(n_bytes)
 
         try:
             erased = self._stored.erase(self._names, tell, self.stop.is_set)

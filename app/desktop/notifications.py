@@ -70,7 +70,7 @@ class AnswerNotices(QObject):
             self._asks = None
         if chat:
             self._failed = False
-            if chat != self._called:  # else it goes on after its calls
+            if chat != self._called:  # else it continues after its calls
                 self._began = time.monotonic()
         self._chat = chat or ""
 

@@ -55,9 +55,9 @@ class LaunchRequest:
             raise ValueError("no object")
         files, model, activation = (values.get(name) for name in ("files", "model", "activation"))
         if not isinstance(files, list) or len(files) > MAX_FILES or not all(isinstance(file, str) for file in files):
-            raise ValueError("files are no list of paths")
+            raise ValueError("files are not a list of paths")
         if not isinstance(model, str) or not isinstance(activation, str):
-            raise ValueError("model and activation are no text")
+            raise ValueError("model and activation are not text")
         return LaunchRequest(tuple(files), model, activation)
 
 

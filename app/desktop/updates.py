@@ -56,7 +56,7 @@ class Updates(QObject):
             if numbers(values.get("version", "")) > numbers(__version__):
                 self.found.emit(describe_newer_release(values["version"]))
 
-    # -------------------------------------------------------------- the dialog
+    # --- the dialog
 
     def show(self) -> None:
         """Show what is known. Asks for nothing."""

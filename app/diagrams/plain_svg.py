@@ -130,7 +130,7 @@ class _Writer:
         self._attributes = tuple({name for part in parts for name, _ in part.attributes})
         # Elements that no rule tells apart match the same rules: with 150 nodes, a third of the time.
         self._matching: dict[int, list[_Rule]] = {}
-        self._numbers: dict[tuple[Any, ...], int] = {}  # of such elements, by that of their parent and `_told_apart`
+        self._numbers: dict[tuple[Any, ...], int] = {}  # of such elements, by that of their parent and `_match_key`
         self._likes: dict[ET.Element, int] = {}  # the number of each element in the way to the one that is written
 
     def write_root(self, root: ET.Element) -> None:
@@ -193,7 +193,7 @@ class _Writer:
         style = {name: value for name, value in element.attrib.items() if name in _READ}
         important: dict[str, str] = {}
         above = self._likes[chain[-2]] if len(chain) > 1 else 0
-        like = self._numbers.setdefault((above, *self._told_apart(element)), len(self._numbers) + 1)
+        like = self._numbers.setdefault((above, *self._match_key(element)), len(self._numbers) + 1)
         self._likes[element] = like
         if (matching := self._matching.get(like)) is None:
             keys = [f".{one}" for one in set(element.get("class", "").split())]
@@ -205,7 +205,7 @@ class _Writer:
         inline, important_inline = _declarations(element.get("style", ""))
         return style | inline | important | important_inline
 
-    def _told_apart(self, element: ET.Element) -> tuple[Any, ...]:
+    def _match_key(self, element: ET.Element) -> tuple[Any, ...]:
         """Return all of an element that rules look at."""
         name = element.get("id")
         return (element.tag, element.get("class"), name if name in self._ids else "",
@@ -345,7 +345,6 @@ def _colour(value: str, ink: str = "#000000") -> tuple[str, float | None]:
 
 
 def _length(value: str, em: float) -> float:
-    """Return a length in px."""
     found = _NUMBER.match(value.strip())
     if found is None:
         return 0.0
@@ -362,7 +361,7 @@ def _local(tag: object) -> str:
     return str(tag).rpartition("}")[2]
 
 
-# ------------------------------------------------------------------ style sheets
+# --- style sheets
 
 
 def _rules(sheet: str) -> Iterable[_Rule]:

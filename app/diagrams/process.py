@@ -167,7 +167,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
 
 
-# ------------------------------------------------------------------ the process
+# --- the process
 
 
 def main() -> int:

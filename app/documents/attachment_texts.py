@@ -75,7 +75,7 @@ def _bounded(attachment: Attachment) -> Attachment:
     return replace(attachment, text=text[:MOST_CHARS])
 
 
-# ------------------------------------------------------------------ what is sent
+# --- what is sent
 
 
 def cut(attachment: Attachment, chars: int, kept_tokens: int, tokens: int) -> Attachment:

@@ -70,7 +70,7 @@ class Documents(QObject):
         if vectors is not None and self.is_idle and not vectors.n_left and not vectors.is_waiting:
             vectors.go_on()
 
-    # -------------------------------------------------------------- the folders
+    # --- the folders
 
     def read(self) -> None:
         """Read the list of folders and begin to index them. A damaged file is renamed; invalid folders are skipped."""
@@ -211,14 +211,14 @@ class Documents(QObject):
         if self._list_file is not None and not self._keeps_file:
             write_json(self._list_file, values)
 
-    # -------------------------------------------------------------- what is found
+    # --- what is found
 
     def chosen(self, folders: Iterable[str]) -> list[str]:
         """Return those of these folders that are named."""
         return [one for one in folders if one in self._folders]
 
     def knows(self, path: str) -> bool:
-        """Whether a file lies in a named folder, so that it may be shown as a source. A path from a stranger's chat may
+        """Whether a file is in a named folder, so that it may be shown as a source. A path from a stranger's chat may
         lead out of the folder, by ".." or a link, or to another computer: nothing outside is looked at.
         """
         folder = next((folder for folder in self._folders if is_within(path, folder)), None)

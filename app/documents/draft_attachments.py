@@ -159,7 +159,7 @@ class DraftAttachments(QObject):
         self.refused.emit(words, self._chat)
         return False
 
-    # -------------------------------------------------------------- the threads
+    # --- the threads
 
     def _read_file(self, item_id: str, path: Path) -> None:
         result: Attachment | AttachmentError

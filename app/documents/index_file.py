@@ -88,7 +88,7 @@ class IndexFile:
         self._changes = 0
         self._vectors: tuple[tuple[str, int], NDArray[np.int64], F32] | None = None
 
-    # -------------------------------------------------------------- the file
+    # --- the file
 
     def open(self) -> None:
         """Open the file, or make it. One that is damaged or of another version is replaced."""
@@ -162,7 +162,7 @@ class IndexFile:
             assert self._connection is not None, "open() comes first"
             return self._connection.execute(statement, values).fetchall()
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     def files(self) -> dict[str, IndexedFile]:
         """Return all files by their paths."""
@@ -219,7 +219,7 @@ class IndexFile:
             assert self._connection is not None, "open() comes first"
             self._connection.execute("VACUUM")
 
-    # -------------------------------------------------------------- passages
+    # --- passages
 
     def passages(self, file: int, first: int = 0, last: int = 1 << 60) -> list[Found]:
         """Return passages of a file by their places, in order."""
@@ -272,7 +272,7 @@ class IndexFile:
             )
         ]
 
-    # -------------------------------------------------------------- vectors
+    # --- vectors
 
     def without_vector(self, model: str, most: int) -> list[tuple[int, str]]:
         """Return passages that have no vector of a model: id, and the text with its headings."""

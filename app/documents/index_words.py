@@ -15,7 +15,7 @@ _STEM_FROM, _STEM_LESS = 8, 3  # longer words are found by their beginnings as w
 _ENDED_FROM, _ENDINGS = 6, ("en", "er", "es", "em", "rn")  # shorter ones without a German ending: others find too much
 _PART_FROM, _LONGEST_PART = 4, 30  # letters of a word in a compound, such as "Chatgruppe"
 _BEGINS_FROM = 5  # letters with which a compound may begin another: "Eigenwert" for "Eigenvektor"
-_LIKE_FROM, _LIKE = 4, 0.75  # for a word of so many letters that no document has: how like another has to be
+_LIKE_FROM, _LIKE = 4, 0.75  # for a word of this many letters that no document has: how like another has to be
 
 # Function words of English, German, French and Spanish: they say nothing about what is asked.
 _SILENT_WORDS = """

@@ -23,7 +23,7 @@ from engine.errors import Cancelled
 
 log = logging.getLogger(__name__)
 
-MOST_FILES = 50_000  # of a folder; more is said, and left out
+MOST_FILES = 50_000  # of a folder; the rest is left out, with a note
 _SKIPPED_FOLDERS = frozenset(
     {"node_modules", "__pycache__", "venv", "env", "target", "dist", "build", "site-packages", "$RECYCLE.BIN"}
 )
@@ -65,7 +65,7 @@ class _Work:
     gone: set[str] = field(default_factory=set)  # folders that are not there
     full: set[str] = field(default_factory=set)  # folders with more files than are read
     scans: bool = True  # a scan is due
-    watched: bool = False  # the watch has begun: a scan is due for what changed before, and the watch goes on
+    watched: bool = False  # the watch has begun: a scan is due for what changed before, and the watch continues
     paused: bool = False
     ends: bool = False
     fault: str = ""  # of the index, for which indexing waits
@@ -86,7 +86,7 @@ class Indexer:
         self._scanned_at = 0.0
         self._rests: dict[str, float] = {}  # files that were read lately: monotonic() from which they are read again
 
-    # -------------------------------------------------------------- from other threads
+    # --- from other threads
 
     def set_folders(self, folders: Iterable[str]) -> None:
         """Index these folders and no others. The first call with one starts the thread."""
@@ -152,7 +152,7 @@ class Indexer:
             files = list(self._files.values())
         return [one for one in files if any(is_within(one.path, folder) for folder in wanted)]
 
-    # -------------------------------------------------------------- the thread
+    # --- the thread
 
     def _run(self) -> None:
         while not self._ended():
@@ -212,7 +212,7 @@ class Indexer:
         return self._work.ends
 
     def _scan(self, folders: list[str]) -> None:
-        """Find new, changed and missing files of all folders, and forget those of other folders. What lies in a folder
+        """Find new, changed and missing files of all folders, and forget those of other folders. What is in a folder
         that is missing or cannot be listed is not forgotten.
         """
         with self._there:
@@ -305,7 +305,7 @@ class Indexer:
             folder = next((folder for folder in self._work.folders if is_within(path, folder)), None)
         return folder is not None and not os.path.isdir(folder)
 
-    # -------------------------------------------------------------- watching
+    # --- watching
 
     def _begin_watch(self, folders: list[str]) -> None:
         self._end_watch()
@@ -363,7 +363,7 @@ class Indexer:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a file lies in a folder, by their absolute names."""
+    """Whether a file is in a folder, by their absolute names."""
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 

@@ -135,7 +135,7 @@ class PassageVectors(QObject):
         self._again.start()
         self.changed.emit()
 
-    # -------------------------------------------------------------- questions
+    # --- questions
 
     def of_question(self, question: str, then: Callable[[Asked | None], None]) -> None:
         """Call back with a question's vector; None without a model, or if it takes too long."""

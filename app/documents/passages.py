@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.documents.reading.document import Part
 
 WANTED_CHARS, MOST_CHARS = 900, 1_500
-_HEADING_FROM_CHARS = 250  # a heading begins a new passage after so many characters
+_HEADING_FROM_CHARS = 250  # a heading begins a new passage after this many characters
 _HEADING = re.compile(r"\n*(#{1,6})[ \t]+(\S.*)")
 _BLOCK = re.compile(r"(?:[^\n]|\n(?![ \t]*\n))+\n?|\n+")
 _ENDS = ("\n", ". ", "! ", "? ", "。", "; ", ", ", " ")  # where a long block is cut, best first

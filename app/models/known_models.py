@@ -90,7 +90,7 @@ class KnownModels(QObject):
         chat.status_changed.connect(self._chat_changed)
         chat.model_changed.connect(self._chat_changed)
 
-    # -------------------------------------------------------------- asking
+    # --- asking
 
     def refresh(self) -> None:
         """Request catalogue, library and downloads again."""
@@ -135,7 +135,7 @@ class KnownModels(QObject):
         found = [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
         return sorted(found, key=lambda one: -one.n_bytes)
 
-    # -------------------------------------------------------------- changes that are known before they are reported
+    # --- changes that are known before they are reported
 
     def put(self, model: InstalledModel) -> None:
         """Add or replace an installed model."""
@@ -170,7 +170,7 @@ class KnownModels(QObject):
         self._may_offer = False
         self._tell_offer()
 
-    # -------------------------------------------------------------- what comes
+    # --- what comes
 
     def _came(self, job: str, take: Done, values: Values) -> None:
         self._awaited.discard(job)
@@ -247,7 +247,7 @@ class KnownModels(QObject):
                 return "", ""
         return self._chat.model, ""
 
-    # -------------------------------------------------------------- telling
+    # --- telling
 
     @Slot()
     def update_rows(self) -> None:

@@ -181,7 +181,7 @@ def shortfall(estimate: Estimate) -> Shortfall:
 def short_of(estimate: Estimate) -> str:
     """Return the sentence for a model that does not fit: what it needs and what there is."""
     found = shortfall(estimate)
-    return tr("Needs {need}. This PC can give it {room}.", need=found.need, room=found.room)
+    return tr("Needs {need}. This PC has {room} for it.", need=found.need, room=found.room)
 
 
 def machine(line: MachineLine) -> str:

@@ -74,7 +74,7 @@ class ModelSwitch(QObject):
         """The model that was loaded last, if another one is wanted now; else empty."""
         return "" if self._last == self.wanted else self._last
 
-    # -------------------------------------------------------------- acts
+    # --- acts
 
     def use(self, model: str) -> None:
         """Load this model in place of the current one, after the running answer."""
@@ -136,7 +136,7 @@ class ModelSwitch(QObject):
         """Stop loading automatically."""
         self._soon.stop()
 
-    # -------------------------------------------------------------- words
+    # --- words
 
     def with_way_back(self, message: UserMessage) -> UserMessage:
         """Return the message for a failed load, with a remedy that loads the previous model, which works."""

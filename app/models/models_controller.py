@@ -120,7 +120,7 @@ class ModelsController(QObject):
             self._chat.status_changed.disconnect(self._engine_came)
             self._opening.start()
 
-    # -------------------------------------------------------------- contents
+    # --- contents
 
     @Slot()
     def open_page(self) -> None:
@@ -176,7 +176,7 @@ class ModelsController(QObject):
             if again is not None:
                 again()
 
-    # -------------------------------------------------------------- downloads
+    # --- downloads
 
     @Slot(str)
     def download(self, row_id: str) -> None:
@@ -209,7 +209,7 @@ class ModelsController(QObject):
         """Remove an ended download from the list."""
         self._ask("forget_download", {"download": download_id}, None, self._download_name(download_id))
 
-    # -------------------------------------------------------------- which model answers
+    # --- which model answers
 
     @Slot(str)
     def use(self, row_id: str) -> None:
@@ -226,7 +226,7 @@ class ModelsController(QObject):
     def cancel_load(self) -> None:
         self._chat.cancel_load()
 
-    # -------------------------------------------------------------- the library
+    # --- the library
 
     @Slot(str)
     def remove(self, row_id: str) -> None:
@@ -271,7 +271,7 @@ class ModelsController(QObject):
         if request := self._works.get((job, what)):
             self._library.cancel(request)
 
-    # -------------------------------------------------------------- preparing
+    # --- preparing
 
     @Slot(str)
     def plan(self, row_id: str) -> None:
@@ -301,7 +301,7 @@ class ModelsController(QObject):
         self._again = again
         self.problem.emit(message)
 
-    # -------------------------------------------------------------- the hub
+    # --- the hub
 
     @Slot(str, str)
     def search(self, query: str, sort: str = "downloads") -> None:
@@ -322,7 +322,7 @@ class ModelsController(QObject):
     def ask_token(self) -> None:
         self._ask("token", {}, self.token_state.emit, "")
 
-    # -------------------------------------------------------------- the share of the card
+    # --- the share of the card
 
     def preview(self, model_id: str, vram_budget_gib: float | None, context: int | None = None) -> None:
         """Estimate a model's placement with another budget. While one is computed only the newest request waits."""
@@ -376,7 +376,7 @@ class ModelsController(QObject):
             self._save_choices(self.choices.to_json())
         return changed
 
-    # -------------------------------------------------------------- what comes
+    # --- what comes
 
     def _ask(self, job: str, arguments: Values, done: Done | None, name: str) -> str:
         """Request a job whose failure is shown as a problem. name: the model's display name."""

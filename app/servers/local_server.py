@@ -38,7 +38,7 @@ class LocalServer(QObject):
         self.state = ServerState()
         self.trouble: UserMessage | None = None  # why it is off although wanted
         self._asked = False  # the key was requested
-        self._told = False  # this engine process has the current settings
+        self._is_sent = False  # this engine process has the current settings
         engine.process_started.connect(self._began_anew)
         engine.status_changed.connect(self._update)
         engine.served.connect(self._take)
@@ -59,7 +59,7 @@ class LocalServer(QObject):
             return
         self._on, self._port, self._loads, self._unload_after_s = _how(settings)
         self.trouble = None
-        self._told = False
+        self._is_sent = False
         self._update()
         self.changed.emit()
 
@@ -84,7 +84,7 @@ class LocalServer(QObject):
         """Create a new key. Programs with the old one are refused from now on."""
         self._keep_key(_new_key())
 
-    # -------------------------------------------------------------- the key
+    # --- the key
 
     def _take_key(self, found: dict[str, Any]) -> None:
         self._asked = False
@@ -96,7 +96,7 @@ class LocalServer(QObject):
             self._keep_key(_new_key())
 
     def _keep_key(self, key: str) -> None:
-        self.key, self._told = key, False
+        self.key, self._is_sent = key, False
         self._library.ask("own_key", {"set": key}, self._kept)
         self._update()
         self.changed.emit()
@@ -105,10 +105,10 @@ class LocalServer(QObject):
         if not state.get("kept"):
             self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), "warn")
 
-    # -------------------------------------------------------------- the engine's process
+    # --- the engine's process
 
     def _began_anew(self, _: int) -> None:
-        self._told = False
+        self._is_sent = False
         if self.state.on:
             self.state = ServerState()
             self.changed.emit()
@@ -116,14 +116,14 @@ class LocalServer(QObject):
 
     def _update(self, _: EngineStatus | None = None) -> None:
         """Send the wanted state once the engine is up, so that the first answer comes first."""
-        if self._told or (not self._on and not self.state.on):
+        if self._is_sent or (not self._on and not self.state.on):
             return
         if self._on and self._engine.status.phase not in _SETTLED:
             return
         if self._on and not self.key:
             self.need_key()
             return
-        self._told = True
+        self._is_sent = True
         self._engine.serve(self._on, self._port, self.key, self._loads, self._unload_after_s)
 
     def _take(self, state: ServerState) -> None:
@@ -131,7 +131,7 @@ class LocalServer(QObject):
         if state.on:
             self.trouble = None
         if state.on and not self._on:  # switched off while it was starting
-            self._told = False
+            self._is_sent = False
             self._update()
         self.changed.emit()
 

@@ -73,7 +73,7 @@ class ServerBook:
         """Return the key for an address if no keyring has it; else ""."""
         return self.keys.get(origin_of(address), "")
 
-    # -------------------------------------------------------------- the file
+    # --- the file
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad entries are skipped."""

@@ -52,7 +52,7 @@ class ServersController(QObject):
         self.changed.emit()
         self._chat.check_place()
 
-    # -------------------------------------------------------------- entering
+    # --- entering
 
     def look(self, address: str, key: str = "") -> None:
         """Ask a server for its models. `looked` follows."""
@@ -115,7 +115,7 @@ class ServersController(QObject):
         self._emit_changed()
         self.toast.emit(tr("{name} removed", name=server.name), None)
 
-    # -------------------------------------------------------------- keys
+    # --- keys
 
     def keep_key(self, address: str, key: str) -> None:
         """Keep the key of a server or service in the keyring, else until Hearth ends; "" deletes it."""
@@ -136,27 +136,27 @@ class ServersController(QObject):
         else:
             self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), "warn")
 
-    def delete_keys(self, told: Callable[[Server, str], None], others: Sequence[Server] = ()) -> int:
-        """Delete the keys of all servers and of others. Returns their number. told: called for each with the server and
+    def delete_keys(self, then: Callable[[Server, str], None], others: Sequence[Server] = ()) -> int:
+        """Delete the keys of all servers and of others. Returns their number. then: called for each with the server and
         why its key was not deleted, or ""."""
         self.book.keys.clear()
         by_origin = {origin_of(server.address): server for server in (*self.book.servers, *others) if server.has_key}
         for server in by_origin.values():
             self._library.ask(
-                "server_key", {"address": server.address, "set": ""}, partial(self._deleted, server, told),
-                partial(self._not_deleted, server, told),
+                "server_key", {"address": server.address, "set": ""}, partial(self._deleted, server, then),
+                partial(self._not_deleted, server, then),
             )  # fmt: skip
         return len(by_origin)
 
     @staticmethod
-    def _deleted(server: Server, told: Callable[[Server, str], None], state: Values) -> None:
-        told(server, str(state.get("note", "")) if state.get("kept") else "")
+    def _deleted(server: Server, then: Callable[[Server, str], None], state: Values) -> None:
+        then(server, str(state.get("note", "")) if state.get("kept") else "")
 
     @staticmethod
-    def _not_deleted(server: Server, told: Callable[[Server, str], None], failed: protocol.Failed) -> None:
-        told(server, failed.message)
+    def _not_deleted(server: Server, then: Callable[[Server, str], None], failed: protocol.Failed) -> None:
+        then(server, failed.message)
 
-    # -------------------------------------------------------------- choosing
+    # --- choosing
 
     def choose(self, place: Place | None) -> None:
         """Send the open chat to a server from its next message on; None: to this PC."""

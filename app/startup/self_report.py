@@ -1,7 +1,7 @@
 """The self-report: this PC, and a test of each part of Hearth with its time, as a text to paste.
 
 Like the report of diagnostics.py it contains only numbers, Hearth's own texts, and makers' names of hardware: no names
-of users, files or models, no paths, no chats. The engine answers in processes of its own, so that a crash is one line
+of users, files or models, no paths, no chats. The engine answers in its own processes, so a crash is one line
 of the report. Nothing is sent anywhere. Imports Qt only where a window can be shown.
 """
 
@@ -128,7 +128,7 @@ def _write(folder: Path) -> str:
         took = time.perf_counter() - began
         file.seek(0)
         if file.read(len(block)) != block:
-            raise CheckError("What was read is not what was written.")
+            raise CheckError("The file read back differs from what was written.")
     return f"{WRITTEN_BYTES / took / 1e6:.0f} MB/s"
 
 

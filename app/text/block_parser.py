@@ -140,7 +140,7 @@ class BlockParser:
         changed, self.changed = self.changed, len(self.blocks)
         return changed
 
-    # ------------------------------------------------------------------ steps
+    # --- steps
 
     def step(self) -> bool:
         """Read one chunk. Return whether there is more to read before more text comes."""
@@ -306,7 +306,7 @@ class BlockParser:
                 tail[-1] = CodeBlock(tail[-1].language, tail[-1].code, False, tail[-1].depth)
             self.blocks[self._settled :] = tail
 
-    # ------------------------------------------------------------------ definitions
+    # --- definitions
 
     def _learn_definitions(self, whole: str) -> bool:
         """Read the link definitions of the whole text. Return whether there are any."""

@@ -141,7 +141,7 @@ def _text(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
-# ------------------------------------------------------------------ sources
+# --- sources
 
 
 def cited(text: str, known: Collection[int]) -> list[int]:

@@ -98,7 +98,7 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     elif GROWING in state.env and ends:
         number -= 1
     elif environment is None and (lines[0].strip() or number < end):
-        return False  # an opening mark alone, followed by a gap, is no formula
+        return False  # an opening mark alone, followed by a gap, is not a formula
     else:
         number -= 1
     if silent:

@@ -26,7 +26,7 @@ _TAG = re.compile(r"<[^>]*>")
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
-# ------------------------------------------------------------------ comparing
+# --- comparing
 
 
 def fold(text: str) -> str:
@@ -79,7 +79,7 @@ def _pieces_of(text: str) -> list[Mark]:
     return list(zip(starts, [*starts[1:], len(text)], strict=True))
 
 
-# ------------------------------------------------------------------ words
+# --- words
 
 
 def html_text(html: str) -> str:

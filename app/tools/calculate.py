@@ -74,7 +74,7 @@ def calculate(expression: str, is_cancelled: Callable[[], bool] = lambda: False)
         raise ToolError("A number is too large for this function or for decimals. Use smaller numbers.") from None
 
 
-# ------------------------------------------------------------------ results
+# --- results
 
 
 def written(value: Number) -> str:
@@ -110,7 +110,7 @@ def _decimal(value: Fraction) -> str | None:
     return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
-# ------------------------------------------------------------------ evaluation
+# --- evaluation
 
 
 class _Evaluation:
@@ -195,7 +195,7 @@ class _Evaluation:
 
 
 def _check_bits(n_bits: float) -> None:
-    """Raise ToolError if a number of so many bits is too large. Called before the number is computed, too."""
+    """Raise ToolError if a number of this many bits is too large. Called before the number is computed, too."""
     if n_bits > MAX_BITS:
         digits = int(MAX_BITS * math.log10(2))
         raise ToolError(f"A number would have more than {digits:,} digits, which is too large. Use logarithms instead.")
@@ -215,7 +215,7 @@ def _unknown(name: str) -> str:
     )
 
 
-# ------------------------------------------------------------------ operators and functions
+# --- operators and functions
 
 
 def _divided(a: Number, b: Number) -> Number:

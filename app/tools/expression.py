@@ -88,7 +88,7 @@ class _Writer:
             raise ToolError("The expression ends where a number is expected.")
         return "".join(self._pieces).strip()
 
-    # -------------------------------------------------------------- operands
+    # --- operands
 
     def _number(self) -> str:
         """Return the number that begins here, without separators, and step over it; "" if none begins here."""
@@ -139,7 +139,7 @@ class _Writer:
         assert self._operand is not None
         self._pieces[self._operand :] = [before + "".join(self._pieces[self._operand :]) + after]
 
-    # -------------------------------------------------------------- brackets
+    # --- brackets
 
     @property
     def _takes_commas(self) -> bool:
@@ -159,7 +159,7 @@ class _Writer:
 
     def _close(self, sign: str) -> None:
         if not self._brackets or self._brackets[-1].sign + sign not in ("()", "[]"):
-            raise ToolError(f"The '{sign}' closes nothing. Check the parentheses.")
+            raise ToolError(f"The '{sign}' has no opening parenthesis. Check the parentheses.")
         if self._operand is None:
             raise ToolError(f"A number is missing before '{sign}'.")
         bracket = self._brackets.pop()
@@ -188,7 +188,7 @@ class _Writer:
         self._operand = None
         self._at += 1
 
-    # -------------------------------------------------------------- operators
+    # --- operators
 
     def _operator(self, sign: str) -> None:
         before = self._text[self._at - 1 : self._at]

@@ -19,7 +19,7 @@ def failed(name: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return at most so many characters of a result, and how many were left out."""
+    """Return at most this many characters of a result, and how many were left out."""
     return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters were left out.]"
 
 

@@ -121,7 +121,7 @@ def web_address(text: str) -> WebAddress:
         parts = urlsplit(text)
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
-        raise ToolError("That is no address. Write it like https://example.org/page.") from None
+        raise ToolError("That is not an address. Write it like https://example.org/page.") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ToolError("Only addresses that begin with https:// or http:// can be read.")
     if parts.username is not None or parts.password is not None:
@@ -236,7 +236,7 @@ class _Fetching:
         try:
             return web_address(urljoin(address.url, location))
         except (ToolError, ValueError):
-            raise ToolError(f"{address.host} redirects to something that is no address of the web.") from None
+            raise ToolError(f"{address.host} redirects to something that is not an address of the web.") from None
 
     def _connected(self, address: WebAddress) -> socket.socket:
         """Return a connection to one of the host's addresses, all of which are public."""

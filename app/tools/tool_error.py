@@ -36,7 +36,7 @@ def result_of(name: str, run: Callable[[], str | ToolResult]) -> ToolResult:
         while at is not None and at.tb_next is not None:
             at = at.tb_next
         place = "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
-        log.warning("%s failed: %s at %s", name, type(error).__name__, place)  # the message may hold foreign text
+        log.warning("%s failed: %s at %s", name, type(error).__name__, place)  # the message may hold untrusted text
         return ToolResult("The tool failed because of an error in Hearth. Go on without it.", is_error=True)
 
 

@@ -103,7 +103,7 @@ def readable(found: Fetched, is_cancelled: Callable[[], bool] = lambda: False) -
         return page_text(decoded(data, found.charset, HTML), found.address.url, is_xhtml, is_cancelled)
     text = decoded(data, found.charset, XML)
     if "\0" in text[:1024]:
-        raise ToolError(f"{found.address.host} sends data that is no text, HTML, JSON, XML or PDF.")
+        raise ToolError(f"{found.address.host} sends data that is not text, HTML, JSON, XML or PDF.")
     return Page("", text)
 
 

@@ -284,7 +284,7 @@ class MainWindow(WindowFrame):
         controller.problem.connect(self._show_models_problem)
         controller.rows_changed.connect(self.sidebar.show_models_work)
 
-    # -------------------------------------------------------------- pages
+    # --- pages
 
     def show_chat(self) -> None:
         """Show the open chat and focus its composer."""
@@ -318,7 +318,7 @@ class MainWindow(WindowFrame):
         elif self._chat is not None:
             self._chat.problems.report("models", message)
 
-    # -------------------------------------------------------------- showing state
+    # --- showing state
 
     def _show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
         before = self._conversation
@@ -352,7 +352,6 @@ class MainWindow(WindowFrame):
         self.page.set_machine_line(machine_line(facts), bool(facts.gpu))
 
     def show_sample(self, sample: MachineSample) -> None:
-        """Show a sample of the machine."""
         self.sidebar.set_sample(sample)
         self.pages.show_sample(sample)
 
@@ -364,7 +363,7 @@ class MainWindow(WindowFrame):
             # Place it in the title bar: there it covers no answer, no figures and nothing above the composer.
             Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else None)
 
-    # -------------------------------------------------------------- user actions
+    # --- user actions
 
     def _title_menu(self, action: str) -> None:
         if self._conversation is not None and self._chat_actions is not None:
@@ -388,7 +387,7 @@ class MainWindow(WindowFrame):
         elif action == Action.OPEN_DATA_FOLDER:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))
 
-    # -------------------------------------------------------------- settings
+    # --- settings
 
     @property
     def settings(self) -> AppSettings:

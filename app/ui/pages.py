@@ -51,7 +51,7 @@ class Pages(QStackedWidget):
         """Set the controller of the Models page."""
         self._models = controller
 
-    # -------------------------------------------------------------- showing a page
+    # --- showing a page
 
     @property
     def shows_chat(self) -> bool:
@@ -118,7 +118,7 @@ class Pages(QStackedWidget):
         self.live_built.emit(page)
         return page
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status on the Models and Live pages."""
@@ -130,7 +130,6 @@ class Pages(QStackedWidget):
             self.models_page.set_status(status)
 
     def show_sample(self, sample: MachineSample) -> None:
-        """Show a sample of the machine."""
         self._figures.take_sample(sample, time.monotonic())
         if self.live_page is not None:
             self.live_page.show_machine()

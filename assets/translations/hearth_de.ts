@@ -102,8 +102,8 @@
 <message><source>Removed from “{folder}”</source><translation>Aus „{folder}“ herausgenommen</translation></message>
 <message><source>Removed from “{folder}”: {chats}</source><translation>Aus „{folder}“ herausgenommen: {chats}</translation></message>
 <message><source>There is no chat in this file</source><translation>In dieser Datei ist kein Chat</translation></message>
-<message><source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source><translation>Mit Ihrer nächsten Nachricht geht alles, was in diesem Chat gesagt wurde und was an ihm hängt, an {host}.</translation></message>
 <message><source>With your next message, the instructions and notes of this project go to {host}.</source><translation>Mit Ihrer nächsten Nachricht gehen die Anweisungen und Notizen dieses Projekts an {host}.</translation></message>
+<message><source>Your next message sends this whole chat and its attachments to {host}.</source><translation>Ihre nächste Nachricht sendet diesen ganzen Chat mit allen Anhängen an {host}.</translation></message>
 <message numerus="yes"><source>{n} chats</source><translation><numerusform>{n} Chat</numerusform><numerusform>{n} Chats</numerusform></translation></message>
 <message numerus="yes"><source>{n} chats deleted</source><translation><numerusform>{n} Chat gelöscht</numerusform><numerusform>{n} Chats gelöscht</numerusform></translation></message>
 <message numerus="yes"><source>{n} chats exported to {name}</source><translation><numerusform>{n} Chat nach {name} exportiert</numerusform><numerusform>{n} Chats nach {name} exportiert</numerusform></translation></message>
@@ -205,7 +205,7 @@
 <message><source>Restarting</source><translation>Neustart</translation></message>
 <message><source>Stopping</source><translation>Stoppen</translation></message>
 <message><source>Summarising earlier messages</source><translation>Frühere Nachrichten werden zusammengefasst</translation></message>
-<message><source>The GPU cannot compute this model yet, so that it runs on the CPU alone.</source><translation>Die GPU kann dieses Modell noch nicht rechnen; es läuft nur auf der CPU.</translation></message>
+<message><source>The GPU cannot compute this model yet, so it runs on the CPU alone.</source><translation>Die GPU kann dieses Modell noch nicht rechnen; es läuft nur auf der CPU.</translation></message>
 <message><source>Thinking</source><translation>Nachdenken</translation></message>
 <message><source>no NVIDIA driver is installed</source><translation>kein NVIDIA-Treiber ist installiert</translation></message>
 <message><source>the GPU needs a reset: restart the computer</source><translation>die GPU muss zurückgesetzt werden: Starten Sie den Computer neu</translation></message>
@@ -355,6 +355,7 @@
 <message><source>Couldn't search</source><translation>Suche nicht möglich</translation></message>
 <message><source>Couldn't train while the PC was idle</source><translation>In der Leerlaufzeit wurde nichts trainiert</translation></message>
 <message><source>Enter a token</source><translation>Token eingeben</translation></message>
+<message><source>It didn't work. Your chats and models are safe.</source><translation>Es hat nicht funktioniert. Ihre Chats und Modelle sind sicher.</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>Ein Wert der Anfrage passt nicht.</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>Seine Dateien wurden verschoben oder gelöscht.</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation></message>
@@ -363,11 +364,11 @@
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation></message>
 <message><source>Prepare it once to make it faster on this PC.</source><translation>Bereiten Sie es einmal vor, dann läuft es auf diesem PC schneller.</translation></message>
 <message><source>The access token cannot be kept in {place}: {why}.</source><translation>Das Zugangstoken lässt sich nicht in {place} speichern: {why}.</translation></message>
-<message><source>The copy of {what} is not what was copied.</source><translation>Die Kopie von {what} weicht vom Original ab.</translation></message>
+<message><source>The copy of {what} differs from the original.</source><translation>Die Kopie von {what} weicht vom Original ab.</translation></message>
 <message><source>The details say why.</source><translation>Die Details nennen den Grund.</translation></message>
+<message><source>The disk accepted no more data while {what} was written: {why}.</source><translation>Der Datenträger nahm nichts mehr an, als {what} geschrieben wurde: {why}.</translation></message>
 <message><source>The disk is full. Free some space there, or choose a folder on another disk.</source><translation>Der Datenträger ist voll. Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen.</translation></message>
 <message><source>The disk that holds {what} is full.</source><translation>Der Datenträger mit {what} ist voll.</translation></message>
-<message><source>The disk took no more while {what} was written: {why}.</source><translation>Der Datenträger nahm nichts mehr an, als {what} geschrieben wurde: {why}.</translation></message>
 <message><source>The hub cannot be reached. Connect to the network, or add a model file that is on this PC.</source><translation>Der Hub ist nicht erreichbar. Verbinden Sie sich mit dem Netz, oder importieren Sie ein Modell von diesem PC.</translation></message>
 <message><source>The hub did not answer properly. What was downloaded is kept. Try again later.</source><translation>Der Hub antwortet nicht, wie er sollte. Was geladen wurde, bleibt. Versuchen Sie es später erneut.</translation></message>
 <message><source>The hub has no model with that name, or it requires an access token. Check the name.</source><translation>Unter diesem Namen hat der Hub nichts, oder er zeigt es nur mit Zugriffstoken. Prüfen Sie den Namen.</translation></message>
@@ -383,22 +384,21 @@
 <message><source>There is a {what} in {folder} again.</source><translation>In {folder} gibt es wieder {what}.</translation></message>
 <message><source>There is not enough free memory on the GPU. Close programs that use it.</source><translation>Auf der GPU ist nicht genug Speicher frei. Schließen Sie Programme, die sie verwenden.</translation></message>
 <message><source>There is not enough free memory. Close other programs.</source><translation>Es ist nicht genug Speicher frei. Schließen Sie andere Programme.</translation></message>
-<message><source>This was not done. Your chats and your models are safe.</source><translation>Das wurde nicht ausgeführt. Ihre Chats und Modelle sind sicher.</translation></message>
 <message><source>Try again</source><translation>Erneut versuchen</translation></message>
 <message><source>{fact} Close other programs.</source><translation>{fact} Schließen Sie andere Programme.</translation></message>
 <message><source>{fact} Close programs that use the GPU.</source><translation>{fact} Schließen Sie Programme, die die GPU nutzen.</translation></message>
 <message><source>{fact} Free some space there, or choose a folder on another disk.</source><translation>{fact} Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen Datenträger.</translation></message>
 <message><source>{file} is damaged or incomplete. Download it again, or use another model.</source><translation>{file} ist beschädigt oder unvollständig. Laden Sie die Datei noch einmal herunter, oder verwenden Sie ein anderes Modell.</translation></message>
-<message><source>{what} came out differently from {source}.</source><translation>{what} weicht von {source} ab.</translation></message>
 <message><source>{what} cannot be deleted: {why}.</source><translation>{what} lässt sich nicht löschen: {why}.</translation></message>
 <message><source>{what} cannot be made: {why}.</source><translation>{what} lässt sich nicht anlegen: {why}.</translation></message>
 <message><source>{what} cannot be put back: {why}.</source><translation>{what} lässt sich nicht zurücklegen: {why}.</translation></message>
 <message><source>{what} cannot be read: {why}.</source><translation>{what} lässt sich nicht lesen: {why}.</translation></message>
 <message><source>{what} cannot be written: {why}.</source><translation>{what} lässt sich nicht schreiben: {why}.</translation></message>
+<message><source>{what} differs from {source}.</source><translation>{what} weicht von {source} ab.</translation></message>
 <message><source>{what} exists already.</source><translation>{what} gibt es schon.</translation></message>
 <message><source>{what} is being prepared; one model at a time can be.</source><translation>{what} wird gerade vorbereitet; das geht nur mit einem Modell zur Zeit.</translation></message>
-<message><source>{what} is no folder.</source><translation>{what} ist kein Ordner.</translation></message>
-<message><source>{what} lies in the folder of {model}.</source><translation>{what} liegt im Ordner von {model}.</translation></message>
+<message><source>{what} is in the folder of {model}.</source><translation>{what} liegt im Ordner von {model}.</translation></message>
+<message><source>{what} is not a folder.</source><translation>{what} ist kein Ordner.</translation></message>
 <message><source>{what} may not be changed: {why}.</source><translation>{what} darf nicht geändert werden: {why}.</translation></message>
 <message><source>Checking the file</source><translation>Datei prüfen</translation></message>
 <message><source>Convert</source><translation>Umwandeln</translation></message>
@@ -407,7 +407,7 @@
 <message><source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source><translation>Schätzungen für PCs wie diesen: {gpu} mit {memory} für Modelle, {free}</translation></message>
 <message><source>Estimates for this PC: no GPU, {cores}, {free}</source><translation>Schätzungen für diesen PC: keine GPU, {cores}, {free}</translation></message>
 <message><source>Estimates for this PC: {gpu} with {memory} for models, {free}</source><translation>Schätzungen für diesen PC: {gpu} mit {memory} für Modelle, {free}</translation></message>
-<message><source>Needs {need}. This PC can give it {room}.</source><translation>Braucht {need}. Dieser PC kann {room} geben.</translation></message>
+<message><source>Needs {need}. This PC has {room} for it.</source><translation>Braucht {need}. Dieser PC hat dafür {room}.</translation></message>
 <message><source>Needs {size} more and 2 GB to spare; {free} free. Free some space, then resume.</source><translation>Benötigt werden noch {size} und 2 GB Reserve; frei: {free}. Schaffen Sie Platz und setzen Sie dann fort.</translation></message>
 <message><source>No estimate</source><translation>Unbekannt</translation></message>
 <message><source>Paused</source><translation>Angehalten</translation></message>
@@ -480,6 +480,7 @@
 <message><source>A program may name any model on this PC, which is then loaded in place of the current one, after a running answer.</source><translation>Ein Programm darf jedes Modell auf diesem PC nennen. Es wird dann anstelle des jetzigen geladen, nach einer laufenden Antwort.</translation></message>
 <message><source>Above 1, words that were just used become less likely.</source><translation>Über 1 werden gerade benutzte Wörter unwahrscheinlicher.</translation></message>
 <message><source>Advanced</source><translation>Erweitert</translation></message>
+<message><source>After this long without messages or requests, the model is unloaded. The next one loads it again. Needs “Load models on request”.</source><translation>Nach so langer Zeit ohne Nachrichten und Anfragen wird das Modell entladen. Die nächste lädt es wieder. Braucht „Modelle auf Anfrage laden“.</translation></message>
 <message><source>An answer ends here at the latest.</source><translation>Spätestens hier endet eine Antwort.</translation></message>
 <message><source>Answers</source><translation>Antworten</translation></message>
 <message><source>Appearance</source><translation>Darstellung</translation></message>
@@ -553,7 +554,6 @@
 <message><source>When a long answer ends while Hearth is in the background. They contain no chat text.</source><translation>Wenn eine lange Antwort endet, während Hearth im Hintergrund ist. Sie enthalten keinen Text eines Chats.</translation></message>
 <message><source>While it answers, downloads or prepares a model.</source><translation>Während es antwortet, herunterlädt oder ein Modell vorbereitet.</translation></message>
 <message><source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source><translation>Mit der GPU laufen eifrige Neuronen dort und die übrigen zugleich auf der CPU. Automatisch nimmt sie, wo es geht.</translation></message>
-<message><source>Without messages and requests for so long, the model leaves the memory. The next one loads it again. Needs “Load models on request”.</source><translation>Nach so langer Zeit ohne Nachrichten und Anfragen verlässt das Modell den Speicher. Die nächste lädt es wieder. Braucht „Modelle auf Anfrage laden“.</translation></message>
 <message><source>min</source><translation>min</translation></message>
 <message><source>px</source><translation>px</translation></message>
 <message><source>tokens</source><translation>Token</translation></message>
@@ -761,36 +761,36 @@
 <message><source>{tool} of {server}</source><translation>{tool} von {server}</translation></message>
 <message><source>Its last lines:</source><translation>Seine letzten Zeilen:</translation></message>
 <message><source>no reason was given</source><translation>es wurde kein Grund genannt</translation></message>
-<message><source>{name} answered against the protocol: {why}</source><translation>{name} hat nicht nach dem Protokoll geantwortet: {why}</translation></message>
 <message><source>{name} answered with HTTP status {status}.</source><translation>{name} hat mit dem HTTP-Status {status} geantwortet.</translation></message>
-<message><source>{name} answered with HTTP status {status}: it wants a key. Enter it as a header of the server.</source><translation>{name} hat mit dem HTTP-Status {status} geantwortet: Es verlangt einen Schlüssel. Tragen Sie ihn als Kopfzeile des Servers ein.</translation></message>
+<message><source>{name} answered with HTTP status {status}: it requires a key. Enter it as a header of the server.</source><translation>{name} hat mit dem HTTP-Status {status} geantwortet: Es verlangt einen Schlüssel. Tragen Sie ihn als Kopfzeile des Servers ein.</translation></message>
 <message><source>{name} answered with an error: {why}</source><translation>{name} hat mit einem Fehler geantwortet: {why}</translation></message>
 <message><source>{name} closed its output and was stopped.</source><translation>{name} hat seine Ausgabe geschlossen und wurde beendet.</translation></message>
 <message><source>{name} could not be reached at {host}: {why}.</source><translation>{name} ist unter {host} nicht erreichbar: {why}.</translation></message>
 <message><source>{name} could not be started: {why}.</source><translation>{name} konnte nicht gestartet werden: {why}.</translation></message>
 <message><source>{name} defines too many tools, or too long ones: more than {n} or {chars} characters.</source><translation>{name} definiert zu viele oder zu lange Werkzeuge: mehr als {n} oder {chars} Zeichen.</translation></message>
+<message><source>{name} did not answer within {n} s.</source><translation>{name} hat innerhalb von {n} s nicht geantwortet.</translation></message>
 <message><source>{name} ended with code {code}.</source><translation>{name} hat sich mit dem Code {code} beendet.</translation></message>
-<message><source>{name} gave no answer within {n} s.</source><translation>{name} hat innerhalb von {n} s nicht geantwortet.</translation></message>
 <message><source>{name} sent a message without end and was stopped.</source><translation>{name} hat eine Nachricht ohne Ende gesendet und wurde beendet.</translation></message>
+<message><source>{name} violated the protocol: {why}</source><translation>{name} hat das Protokoll verletzt: {why}</translation></message>
 <message><source>{name} was stopped.</source><translation>{name} wurde beendet.</translation></message>
 <message><source>The command {command} of {name} was not found. Install it, or enter its full path.</source><translation>Der Befehl {command} von {name} wurde nicht gefunden. Installieren Sie ihn, oder geben Sie seinen vollständigen Pfad an.</translation></message>
-<message><source>An address holds no name and no password. Enter a header instead.</source><translation>Eine Adresse enthält keinen Namen und kein Passwort. Geben Sie stattdessen eine Kopfzeile an.</translation></message>
+<message><source>An address must not contain a name or password. Enter a header instead.</source><translation>Eine Adresse darf keinen Namen und kein Passwort enthalten. Geben Sie stattdessen eine Kopfzeile an.</translation></message>
 <message><source>Couldn't read {name}: {why}.</source><translation>{name} konnte nicht gelesen werden: {why}.</translation></message>
 <message><source>Hearth keeps at most {n} MCP servers. Remove one first.</source><translation>Hearth merkt sich höchstens {n} MCP-Server. Entfernen Sie zuerst einen.</translation></message>
 <message><source>MCP server</source><translation>MCP-Server</translation></message>
-<message><source>That is no address of an MCP server. Write it like https://example.org/mcp.</source><translation>Das ist keine Adresse eines MCP-Servers. Schreiben Sie sie wie https://example.org/mcp.</translation></message>
+<message><source>That is not the address of an MCP server. Write it like https://example.org/mcp.</source><translation>Das ist keine Adresse eines MCP-Servers. Schreiben Sie sie wie https://example.org/mcp.</translation></message>
 <message><source>The entry is damaged.</source><translation>Der Eintrag ist beschädigt.</translation></message>
 <message><source>The entry of {name} is too long or damaged.</source><translation>Der Eintrag von {name} ist zu lang oder beschädigt.</translation></message>
-<message><source>{folder} holds Hearth's own files or all of yours. Choose a folder inside it.</source><translation>{folder} enthält Hearths eigene Dateien oder alle Ihre. Wählen Sie einen Ordner darin.</translation></message>
-<message><source>{folder} is no full path of a folder.</source><translation>{folder} ist kein vollständiger Pfad eines Ordners.</translation></message>
+<message><source>{folder} contains Hearth's own files or all of yours. Choose a folder inside it.</source><translation>{folder} enthält Hearths eigene Dateien oder alle Ihre. Wählen Sie einen Ordner darin.</translation></message>
+<message><source>{folder} is not the full path of a folder.</source><translation>{folder} ist kein vollständiger Pfad eines Ordners.</translation></message>
 <message><source>{host} is not in this PC's own network, and http is not encrypted. Use https.</source><translation>{host} ist nicht im eigenen Netz dieses PCs, und http ist nicht verschlüsselt. Verwenden Sie https.</translation></message>
 <message><source>{name} has a header that HTTP does not allow.</source><translation>{name} hat eine Kopfzeile, die HTTP nicht erlaubt.</translation></message>
 <message><source>{name} has a variable whose name is not made of letters, digits and _.</source><translation>{name} hat eine Variable, deren Name nicht aus Buchstaben, Ziffern und _ besteht.</translation></message>
 <message><source>{name} has neither a command nor an address.</source><translation>{name} hat weder einen Befehl noch eine Adresse.</translation></message>
 <message><source>{name} has no command.</source><translation>{name} hat keinen Befehl.</translation></message>
-<message><source>{name} is no MCP server that Hearth can use.</source><translation>{name} ist kein MCP-Server, den Hearth verwenden kann.</translation></message>
+<message><source>{name} is not an MCP server that Hearth can use.</source><translation>{name} ist kein MCP-Server, den Hearth verwenden kann.</translation></message>
 <message><source>{name} lists no MCP servers.</source><translation>{name} führt keine MCP-Server auf.</translation></message>
-<message><source>{name} uses the old SSE transport, which Hearth does not speak.</source><translation>{name} verwendet den alten SSE-Transport, den Hearth nicht spricht.</translation></message>
+<message><source>{name} uses the old SSE transport, which Hearth does not support.</source><translation>{name} verwendet den alten SSE-Transport, den Hearth nicht unterstützt.</translation></message>
 <message><source>This server</source><translation>Dieser Server</translation></message>
 <message><source>Propose a note</source><translation>Notiz vorschlagen</translation></message>
 <message><source>At least {least}.</source><translation>Mindestens {least}.</translation></message>
@@ -877,7 +877,7 @@
 <message><source>Not now</source><translation>Nicht jetzt</translation></message>
 <message><source>Pause the download</source><translation>Download anhalten</translation></message>
 <message><source>Resume</source><translation>Fortsetzen</translation></message>
-<message><source>You can go on chatting meanwhile.</source><translation>Sie können währenddessen weiter chatten.</translation></message>
+<message><source>You can keep chatting meanwhile.</source><translation>Sie können währenddessen weiter chatten.</translation></message>
 <message><source>about {rate}</source><translation>etwa {rate}</translation></message>
 <message><source>better answers</source><translation>bessere Antworten</translation></message>
 <message><source>{model} is only a demonstration. {name} answers this better</source><translation>{model} dient nur zur Vorführung. {name} antwortet hier besser</translation></message>
@@ -1045,7 +1045,7 @@
 <message><source>None</source><translation>Keine</translation></message>
 <message><source>Only the neurons that the predictors expect</source><translation>Nur die Neuronen, die die Prädiktoren erwarten</translation></message>
 <message><source>Preset</source><translation>Vorgabe</translation></message>
-<message><source>Skips inactive neurons; the same words as dense</source><translation>Überspringt inaktive Neuronen; dieselben Wörter wie dicht</translation></message>
+<message><source>Skips inactive neurons; the same text as dense</source><translation>Überspringt inaktive Neuronen; derselbe Text wie dicht</translation></message>
 <message><source>Stop using this for every {model} chat</source><translation>Nicht mehr für jeden Chat mit {model} nutzen</translation></message>
 <message><source>This chat uses a server. It receives temperature, top p, seed, the longest answer and the stop texts.</source><translation>Dieser Chat geht an einen Server. Temperatur, Top p, Startwert, die längste Antwort und die Stopptexte gehen mit.</translation></message>
 <message><source>This model has no predictors, so it answers without them.</source><translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher ohne sie.</translation></message>
@@ -1094,8 +1094,8 @@
 <message numerus="yes"><source>And {n} more</source><translation><numerusform>Und {n} weiteres</numerusform><numerusform>Und {n} weitere</numerusform></translation></message>
 <message><source>Collapsed</source><translation>Zugeklappt</translation></message>
 <message><source>Documents are searched by words and by meaning.</source><translation>Dokumente werden nach Wörtern und nach dem Sinn durchsucht.</translation></message>
-<message><source>Documents are searched by words. A small embedding model also finds other words for the same, in other languages too.</source><translation>Dokumente werden nach Wörtern durchsucht. Ein kleines Embedding-Modell findet auch andere Wörter für dasselbe, auch in anderen Sprachen.</translation></message>
-<message><source>Documents are searched by words. An embedding model such as {name} ({size}) also finds other words for the same, in other languages too.</source><translation>Dokumente werden nach Wörtern durchsucht. Ein Embedding-Modell wie {name} ({size}) findet auch andere Wörter für dasselbe, auch in anderen Sprachen.</translation></message>
+<message><source>Documents are searched by words. A small embedding model also finds synonyms, in other languages too.</source><translation>Dokumente werden nach Wörtern durchsucht. Ein kleines Embedding-Modell findet auch Synonyme, auch in anderen Sprachen.</translation></message>
+<message><source>Documents are searched by words. An embedding model such as {name} ({size}) also finds synonyms, in other languages too.</source><translation>Dokumente werden nach Wörtern durchsucht. Ein Embedding-Modell wie {name} ({size}) findet auch Synonyme, auch in anderen Sprachen.</translation></message>
 <message><source>Expanded</source><translation>Aufgeklappt</translation></message>
 <message><source>Further documents are left out</source><translation>Weitere Dokumente werden ausgelassen</translation></message>
 <message><source>Go on reading</source><translation>Weiterlesen</translation></message>
@@ -1204,7 +1204,7 @@ Andere Programme: {others}</translation></message>
 <message><source>the model</source><translation>das Modell</translation></message>
 <message><source>A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster.</source><translation>Ein kleineres Modell rät die nächsten Wörter, und dieses prüft sie. Die Antworten bleiben gleich und kommen schneller.</translation></message>
 <message><source>Guess with a smaller model</source><translation>Mit einem kleineren Modell raten</translation></message>
-<message><source>None guesses now. {reason}</source><translation>Zurzeit rät keines. {reason}</translation></message>
+<message><source>No model guesses now. {reason}</source><translation>Zurzeit rät kein Modell. {reason}</translation></message>
 <message><source>{model} guesses now.</source><translation>{model} rät gerade.</translation></message>
 <message><source>Asks for access</source><translation>Verlangt Zugriff</translation></message>
 <message><source>Models on the hub</source><translation>Modelle auf dem Hub</translation></message>
@@ -1292,7 +1292,7 @@ Andere Programme: {others}</translation></message>
 <message><source>used where it is; not Hearth's to delete</source><translation>genutzt, wo es liegt; nicht von Hearth zu löschen</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}, von {ram}, die Modelle nehmen dürfen.</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}, von {vram} VRAM und {ram} RAM, die Modelle nehmen dürfen.</translation></message>
-<message><source>A token comes from the environment (HF_TOKEN); it counts before one that is kept here.</source><translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es gilt vor einem, das hier liegt.</translation></message>
+<message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es hat Vorrang vor einem hier gespeicherten.</translation></message>
 <message><source>A token is kept in a file that only you can read.</source><translation>Ein Token liegt in einer Datei, die nur Sie lesen können.</translation></message>
 <message><source>A token is kept in this system's keyring.</source><translation>Ein Token liegt im Schlüsselbund dieses Systems.</translation></message>
 <message><source>A token is kept until Hearth is closed.</source><translation>Ein Token bleibt, bis Hearth geschlossen wird.</translation></message>
@@ -1393,7 +1393,7 @@ Andere Programme: {others}</translation></message>
 <message><source>{gpu}: {some} of {all} experts on the GPU, {memory}</source><translation>{gpu}: {some} von {all} Experten auf der GPU, {memory}</translation></message>
 <message><source>{memory} of experts are read from the disk when they are chosen: about {part} for a token, and nearly all of them for a prompt.</source><translation>{memory} an Experten werden vom Datenträger gelesen, sobald sie gewählt werden: etwa {part} für ein Token und fast alle für einen Prompt.</translation></message>
 <message><source>{memory} of memory is missing.</source><translation>Es fehlen {memory} Speicher.</translation></message>
-<message><source>{model} computes one token at a time here, so that guesses would not help.</source><translation>{model} berechnet hier jedes Token einzeln; Raten würde nicht helfen.</translation></message>
+<message><source>{model} computes one token at a time here, so guesses would not help.</source><translation>{model} berechnet hier jedes Token einzeln; Raten würde nicht helfen.</translation></message>
 <message><source>{model} failed while it guessed.</source><translation>{model} ist beim Raten ausgefallen.</translation></message>
 <message><source>{model} takes {memory} of RAM, and {free} are free.</source><translation>{model} braucht {memory} RAM, und {free} sind frei.</translation></message>
 <message><source>{share}% of the active neurons on the GPU</source><translation>{share}% der aktiven Neuronen auf der GPU</translation></message>
@@ -1413,7 +1413,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Remove {server}?</source><translation>{server} entfernen?</translation></message>
 <message><source>Send it there</source><translation>Dorthin senden</translation></message>
 <message><source>Send this chat to {server}?</source><translation>Diesen Chat an {server} senden?</translation></message>
-<message><source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source><translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation></message>
+<message><source>Your next message sends this whole chat and its attachments to {host}. Other chats stay as they are.</source><translation>Ihre nächste Nachricht sendet diesen ganzen Chat mit allen Anhängen an {host}. Andere Chats bleiben, wie sie sind.</translation></message>
 <message><source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source><translation>Ein Server mit der API von OpenAI: ein Programm auf diesem PC wie Ollama oder ein anderer Rechner. Nur Chats, für die Sie ihn wählen, gehen dorthin.</translation></message>
 <message><source>Address</source><translation>Adresse</translation></message>
 <message><source>Any name</source><translation>Wie Sie ihn nennen</translation></message>
@@ -1575,7 +1575,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Open: {what}</source><translation>Öffnen: {what}</translation></message>
 <message><source>Search settings</source><translation>Einstellungen durchsuchen</translation></message>
 <message><source>Double-click for: {back}</source><translation>Doppelklick für: {back}</translation></message>
-<message><source>Must lie between {low} and {high}.</source><translation>Muss zwischen {low} und {high} liegen.</translation></message>
+<message><source>Must be between {low} and {high}.</source><translation>Muss zwischen {low} und {high} liegen.</translation></message>
 <message><source>no text</source><translation>kein Text</translation></message>
 <message><source>off</source><translation>aus</translation></message>
 <message><source>on</source><translation>an</translation></message>
@@ -1609,8 +1609,8 @@ Andere Programme: {others}</translation></message>
 <message><source>NOW</source><translation>JETZT</translation></message>
 <message><source>New</source><translation>Neu</translation></message>
 <message><source>Show the definition of {tool}</source><translation>Definition von {tool} anzeigen</translation></message>
-<message><source>The server changed it since you approved it. It is off until you approve it again.</source><translation>Der Server hat es geändert, seit Sie es zugelassen haben. Es bleibt aus, bis Sie es wieder zulassen.</translation></message>
-<message><source>You approved it, but the server does not offer it any longer.</source><translation>Sie haben es zugelassen, aber der Server bietet es nicht mehr an.</translation></message>
+<message><source>The server has changed it since you approved it. It is off until you approve it again.</source><translation>Der Server hat es geändert, seit Sie es zugelassen haben. Es bleibt aus, bis Sie es wieder zulassen.</translation></message>
+<message><source>You approved it, but the server no longer offers it.</source><translation>Sie haben es zugelassen, aber der Server bietet es nicht mehr an.</translation></message>
 <message><source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source><translation>Wählen Sie, welche hinzukommen. Sie bleiben aus, bis Sie sie einschalten. Ein Programm läuft mit Ihren Rechten; wo es nicht eingeschränkt ist, kann es alles, was Sie können.</translation></message>
 <message><source>It holds no server that Hearth can use.</source><translation>Sie enthält keinen Server, den Hearth benutzen kann.</translation></message>
 <message><source>MCP servers in {file}</source><translation>MCP-Server in {file}</translation></message>
@@ -1652,14 +1652,14 @@ Andere Programme: {others}</translation></message>
 <message><source>{name} is there twice.</source><translation>{name} kommt zweimal vor.</translation></message>
 <message><source>“{line}” has no {sign}.</source><translation>„{line}“ hat kein {sign}.</translation></message>
 <message><source>Add…</source><translation>Hinzufügen…</translation></message>
+<message><source>Import MCP servers</source><translation>MCP-Server importieren</translation></message>
+<message><source>Import from a file…</source><translation>Aus einer Datei importieren…</translation></message>
 <message><source>MCP servers</source><translation>MCP-Server</translation></message>
 <message><source>No tool approved</source><translation>Kein Werkzeug zugelassen</translation></message>
 <message><source>Programs and addresses that offer tools. A chat can call a tool after you approved it here and switched it on in the chat.</source><translation>Programme und Adressen, die Werkzeuge anbieten. Ein Chat kann ein Werkzeug aufrufen, nachdem Sie es hier zugelassen und im Chat eingeschaltet haben.</translation></message>
 <message><source>Reads the servers of another program, such as mcp.json</source><translation>Liest die Server eines anderen Programms, etwa mcp.json</translation></message>
 <message><source>Remove a server first</source><translation>Entfernen Sie zuerst einen Server</translation></message>
 <message><source>Settings of other programs (*.json)</source><translation>Einstellungen anderer Programme (*.json)</translation></message>
-<message><source>Take over MCP servers</source><translation>MCP-Server übernehmen</translation></message>
-<message><source>Take over from a file…</source><translation>Aus einer Datei übernehmen…</translation></message>
 <message><source>Tools changed since you approved them</source><translation>Werkzeuge haben sich seit Ihrer Zulassung geändert</translation></message>
 <message numerus="yes"><source>{n} tools approved</source><translation><numerusform>{n} Werkzeug zugelassen</numerusform><numerusform>{n} Werkzeuge zugelassen</numerusform></translation></message>
 <message><source>Check again</source><translation>Erneut suchen</translation></message>
@@ -1781,7 +1781,7 @@ Andere Programme: {others}</translation></message>
 <message numerus="yes"><source>{n} other parts</source><translation><numerusform>{n} anderer Teil</numerusform><numerusform>{n} andere Teile</numerusform></translation></message>
 <message numerus="yes"><source>{n} pictures</source><translation><numerusform>{n} Bild</numerusform><numerusform>{n} Bilder</numerusform></translation></message>
 <message numerus="yes"><source>{n} recordings</source><translation><numerusform>{n} Aufnahme</numerusform><numerusform>{n} Aufnahmen</numerusform></translation></message>
-<message numerus="yes"><source>{n} that are no chats</source><translation><numerusform>{n}, der kein Chat ist</numerusform><numerusform>{n}, die keine Chats sind</numerusform></translation></message>
+<message numerus="yes"><source>{n} that are not chats</source><translation><numerusform>{n}, der kein Chat ist</numerusform><numerusform>{n}, die keine Chats sind</numerusform></translation></message>
 <message numerus="yes"><source>{n} that are there twice</source><translation><numerusform>{n}, der doppelt vorkommt</numerusform><numerusform>{n}, die doppelt vorkommen</numerusform></translation></message>
 <message numerus="yes"><source>{n} too large</source><translation><numerusform>{n} zu großer</numerusform><numerusform>{n} zu große</numerusform></translation></message>
 <message numerus="yes"><source>{n} without messages</source><translation><numerusform>{n} ohne Nachrichten</numerusform><numerusform>{n} ohne Nachrichten</numerusform></translation></message>
@@ -1808,8 +1808,8 @@ Andere Programme: {others}</translation></message>
 <message><source>{share}% of this answer is shown. Copy and export include all of it.</source><translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation></message>
 <message><source>Click the figure below the message to choose what happens when the context is full.</source><translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation></message>
 <message numerus="yes"><source>Instead of {n} earlier messages, it reads this summary.</source><translation><numerusform>Statt {n} früheren Nachricht liest es diese Zusammenfassung.</numerusform><numerusform>Statt {n} früherer Nachrichten liest es diese Zusammenfassung.</numerusform></translation></message>
-<message><source>Left out was “{first}”.</source><translation>Weggelassen wurde „{first}“.</translation></message>
-<message numerus="yes"><source>Left out were {n} messages, from “{first}” to “{last}”.</source><translation><numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform><numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform></translation></message>
+<message numerus="yes"><source>Left out: {n} messages, from “{first}” to “{last}”.</source><translation><numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform><numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform></translation></message>
+<message><source>Left out: “{first}”.</source><translation>Weggelassen wurde „{first}“.</translation></message>
 <message><source>The chat is longer than what the model can read at once.</source><translation>Der Chat ist länger, als das Modell auf einmal lesen kann.</translation></message>
 <message numerus="yes"><source>They stay here to read.</source><translation><numerusform>Sie bleibt hier lesbar.</numerusform><numerusform>Sie bleiben hier lesbar.</numerusform></translation></message>
 <message><source>Use the original messages</source><translation>Ursprüngliche Nachrichten verwenden</translation></message>
@@ -1844,7 +1844,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Copy code</source><translation>Code kopieren</translation></message>
 <message><source>Copy {language} code</source><translation>{language}-Code kopieren</translation></message>
 <message><source>Let long lines scroll</source><translation>Lange Zeilen scrollen lassen</translation></message>
-<message><source>Open in the browser, closed off from the network</source><translation>Im Browser öffnen, abgeschottet vom Netz</translation></message>
+<message><source>Open in the browser, without network access</source><translation>Im Browser öffnen, ohne Netzzugriff</translation></message>
 <message><source>Show fewer lines</source><translation>Weniger Zeilen anzeigen</translation></message>
 <message><source>Show the code</source><translation>Code anzeigen</translation></message>
 <message><source>Show the diagram</source><translation>Diagramm anzeigen</translation></message>
@@ -1915,7 +1915,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Close Hearth and lose what is not saved?</source><translation>Hearth schließen und Ungespeichertes verlieren?</translation></message>
 <message><source>Keep open</source><translation>Offen lassen</translation></message>
 <message><source>A setting has a value that this model does not allow.</source><translation>Eine Einstellung hat einen Wert, den dieses Modell nicht nimmt.</translation></message>
-<message><source>Another program holds the file of your chats.</source><translation>Ein anderes Programm hält die Datei Ihrer Chats.</translation></message>
+<message><source>Another program is using the file of your chats.</source><translation>Ein anderes Programm verwendet die Datei Ihrer Chats.</translation></message>
 <message><source>Choose automatically</source><translation>Automatisch wählen</translation></message>
 <message><source>Couldn't ask the server</source><translation>Der Server wurde nicht gefragt</translation></message>
 <message><source>Couldn't export the chats</source><translation>Die Chats wurden nicht exportiert</translation></message>
@@ -1972,7 +1972,7 @@ Andere Programme: {others}</translation></message>
 <message><source>The message is longer than what the model can see at once.</source><translation>Die Nachricht ist länger, als das Modell auf einmal sehen kann.</translation></message>
 <message><source>The message was not answered</source><translation>Die Nachricht wurde nicht beantwortet</translation></message>
 <message><source>The model could not be loaded. Your chats are safe.</source><translation>Das Modell konnte nicht geladen werden. Ihre Chats sind sicher.</translation></message>
-<message><source>The model manager stopped several times in a row. You can go on chatting; nothing is lost.</source><translation>Die Modellverwaltung wurde mehrmals hintereinander beendet. Sie können weiter chatten; nichts ist verloren.</translation></message>
+<message><source>The model manager stopped several times in a row. You can keep chatting; nothing is lost.</source><translation>Die Modellverwaltung wurde mehrmals hintereinander beendet. Sie können weiter chatten; nichts ist verloren.</translation></message>
 <message><source>The model's chat template, which lays a chat out for it, does not work.</source><translation>Die Chatvorlage des Modells, die ihm einen Chat aufbereitet, funktioniert nicht.</translation></message>
 <message><source>The model's computation went wrong. If it happens again, its files are damaged.</source><translation>Die Berechnung des Modells ging schief. Geschieht es wieder, sind seine Dateien beschädigt.</translation></message>
 <message><source>The model's header would take too much memory. Choose another file of it, or another model.</source><translation>Der Kopf des Modells würde zu viel Speicher brauchen. Wählen Sie eine andere Datei davon oder ein anderes Modell.</translation></message>

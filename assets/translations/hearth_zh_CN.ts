@@ -102,8 +102,8 @@
 <message><source>Removed from “{folder}”</source><translation>已移出“{folder}”</translation></message>
 <message><source>Removed from “{folder}”: {chats}</source><translation>已移出“{folder}”：{chats}</translation></message>
 <message><source>There is no chat in this file</source><translation>此文件中没有聊天</translation></message>
-<message><source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source><translation>发送下一条消息时，此对话的全部内容及其附件都会发送到 {host}。</translation></message>
 <message><source>With your next message, the instructions and notes of this project go to {host}.</source><translation>发送下一条消息时，此项目的指令和笔记会发送到 {host}。</translation></message>
+<message><source>Your next message sends this whole chat and its attachments to {host}.</source><translation>发送下一条消息时，此对话的全部内容及其附件都会发送到 {host}。</translation></message>
 <message numerus="yes"><source>{n} chats</source><translation><numerusform>{n} 个聊天</numerusform></translation></message>
 <message numerus="yes"><source>{n} chats deleted</source><translation><numerusform>已删除 {n} 个对话</numerusform></translation></message>
 <message numerus="yes"><source>{n} chats exported to {name}</source><translation><numerusform>已将 {n} 个聊天导出到 {name}</numerusform></translation></message>
@@ -205,7 +205,7 @@
 <message><source>Restarting</source><translation>正在重启</translation></message>
 <message><source>Stopping</source><translation>正在停止</translation></message>
 <message><source>Summarising earlier messages</source><translation>正在总结较早的消息</translation></message>
-<message><source>The GPU cannot compute this model yet, so that it runs on the CPU alone.</source><translation>GPU 尚不能计算此模型，因此只在 CPU 上运行。</translation></message>
+<message><source>The GPU cannot compute this model yet, so it runs on the CPU alone.</source><translation>GPU 尚不能计算此模型，因此只在 CPU 上运行。</translation></message>
 <message><source>Thinking</source><translation>思考中</translation></message>
 <message><source>no NVIDIA driver is installed</source><translation>未安装 NVIDIA 驱动程序</translation></message>
 <message><source>the GPU needs a reset: restart the computer</source><translation>GPU 需要重置：请重新启动电脑</translation></message>
@@ -292,7 +292,7 @@
 <message><source>The keyring did not answer.</source><translation>密钥环没有响应。</translation></message>
 <message><source>The rest</source><translation>其余</translation></message>
 <message><source>This system's keyring did not delete it.</source><translation>系统密钥环未将其删除。</translation></message>
-<message><source>A tool waits for your permission</source><translation>有工具正在等待你的许可</translation></message>
+<message><source>A tool waits for your permission</source><translation>有工具正在等待您的许可</translation></message>
 <message><source>Open Hearth to allow or refuse it.</source><translation>打开 Hearth 以允许或拒绝。</translation></message>
 <message><source>Open Hearth to see why.</source><translation>打开 Hearth 查看原因。</translation></message>
 <message><source>Show</source><translation>显示</translation></message>
@@ -355,6 +355,7 @@
 <message><source>Couldn't search</source><translation>无法搜索</translation></message>
 <message><source>Couldn't train while the PC was idle</source><translation>空闲时未进行训练</translation></message>
 <message><source>Enter a token</source><translation>输入令牌</translation></message>
+<message><source>It didn't work. Your chats and models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>请求中有不适用的值。</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>它的文件已被移动或删除。</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation></message>
@@ -363,11 +364,11 @@
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>窗口与模型管理的版本不同。请重新安装 Hearth。</translation></message>
 <message><source>Prepare it once to make it faster on this PC.</source><translation>准备一次，即可在此电脑上运行得更快。</translation></message>
 <message><source>The access token cannot be kept in {place}: {why}.</source><translation>访问令牌无法保存在 {place}：{why}。</translation></message>
-<message><source>The copy of {what} is not what was copied.</source><translation>{what} 的副本与原文件不同。</translation></message>
+<message><source>The copy of {what} differs from the original.</source><translation>{what} 的副本与原文件不同。</translation></message>
 <message><source>The details say why.</source><translation>原因见详细信息。</translation></message>
+<message><source>The disk accepted no more data while {what} was written: {why}.</source><translation>写入 {what} 时磁盘已无法再写：{why}。</translation></message>
 <message><source>The disk is full. Free some space there, or choose a folder on another disk.</source><translation>磁盘已满。请释放空间，或选择其他磁盘上的文件夹。</translation></message>
 <message><source>The disk that holds {what} is full.</source><translation>{what} 所在的磁盘已满。</translation></message>
-<message><source>The disk took no more while {what} was written: {why}.</source><translation>写入 {what} 时磁盘已无法再写：{why}。</translation></message>
 <message><source>The hub cannot be reached. Connect to the network, or add a model file that is on this PC.</source><translation>无法连接 hub。请连接网络，或导入此电脑上的模型。</translation></message>
 <message><source>The hub did not answer properly. What was downloaded is kept. Try again later.</source><translation>hub 应答异常。已下载的内容会保留。请稍后再试。</translation></message>
 <message><source>The hub has no model with that name, or it requires an access token. Check the name.</source><translation>hub 上没有此名称，或仅对持有访问令牌者可见。请检查名称。</translation></message>
@@ -383,22 +384,21 @@
 <message><source>There is a {what} in {folder} again.</source><translation>{folder} 中又有了 {what}。</translation></message>
 <message><source>There is not enough free memory on the GPU. Close programs that use it.</source><translation>GPU 可用内存不足。请关闭占用它的程序。</translation></message>
 <message><source>There is not enough free memory. Close other programs.</source><translation>可用内存不足。请关闭其他程序。</translation></message>
-<message><source>This was not done. Your chats and your models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
 <message><source>Try again</source><translation>重试</translation></message>
 <message><source>{fact} Close other programs.</source><translation>{fact} 请关闭其他程序。</translation></message>
 <message><source>{fact} Close programs that use the GPU.</source><translation>{fact} 请关闭占用 GPU 的程序。</translation></message>
 <message><source>{fact} Free some space there, or choose a folder on another disk.</source><translation>{fact} 请释放空间，或选择其他磁盘上的文件夹。</translation></message>
 <message><source>{file} is damaged or incomplete. Download it again, or use another model.</source><translation>{file} 已损坏或不完整。请重新下载，或使用其他模型。</translation></message>
-<message><source>{what} came out differently from {source}.</source><translation>{what} 与 {source} 不同。</translation></message>
 <message><source>{what} cannot be deleted: {why}.</source><translation>无法删除 {what}：{why}。</translation></message>
 <message><source>{what} cannot be made: {why}.</source><translation>无法创建 {what}：{why}。</translation></message>
 <message><source>{what} cannot be put back: {why}.</source><translation>无法放回 {what}：{why}。</translation></message>
 <message><source>{what} cannot be read: {why}.</source><translation>无法读取 {what}：{why}。</translation></message>
 <message><source>{what} cannot be written: {why}.</source><translation>无法写入 {what}：{why}。</translation></message>
+<message><source>{what} differs from {source}.</source><translation>{what} 与 {source} 不同。</translation></message>
 <message><source>{what} exists already.</source><translation>{what} 已存在。</translation></message>
 <message><source>{what} is being prepared; one model at a time can be.</source><translation>正在准备 {what}；一次只能准备一个模型。</translation></message>
-<message><source>{what} is no folder.</source><translation>{what} 不是文件夹。</translation></message>
-<message><source>{what} lies in the folder of {model}.</source><translation>{what} 位于 {model} 的文件夹中。</translation></message>
+<message><source>{what} is in the folder of {model}.</source><translation>{what} 位于 {model} 的文件夹中。</translation></message>
+<message><source>{what} is not a folder.</source><translation>{what} 不是文件夹。</translation></message>
 <message><source>{what} may not be changed: {why}.</source><translation>不允许更改 {what}：{why}。</translation></message>
 <message><source>Checking the file</source><translation>正在检查文件</translation></message>
 <message><source>Convert</source><translation>转换</translation></message>
@@ -407,7 +407,7 @@
 <message><source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source><translation>针对类似电脑的估算：{gpu}，模型可用 {memory}，{free}</translation></message>
 <message><source>Estimates for this PC: no GPU, {cores}, {free}</source><translation>针对此电脑的估算：无 GPU，{cores}，{free}</translation></message>
 <message><source>Estimates for this PC: {gpu} with {memory} for models, {free}</source><translation>针对此电脑的估算：{gpu}，模型可用 {memory}，{free}</translation></message>
-<message><source>Needs {need}. This PC can give it {room}.</source><translation>需要 {need}。此电脑可提供 {room}。</translation></message>
+<message><source>Needs {need}. This PC has {room} for it.</source><translation>需要 {need}。此电脑可提供 {room}。</translation></message>
 <message><source>Needs {size} more and 2 GB to spare; {free} free. Free some space, then resume.</source><translation>还需 {size}，另须留出 2 GB；可用 {free}。请释放空间，然后继续。</translation></message>
 <message><source>No estimate</source><translation>无估算</translation></message>
 <message><source>Paused</source><translation>已暂停</translation></message>
@@ -480,6 +480,7 @@
 <message><source>A program may name any model on this PC, which is then loaded in place of the current one, after a running answer.</source><translation>程序可以指定这台电脑上的任何模型。正在进行的回答结束后，该模型会取代当前模型被加载。</translation></message>
 <message><source>Above 1, words that were just used become less likely.</source><translation>大于 1 时，刚用过的词更不易出现。</translation></message>
 <message><source>Advanced</source><translation>高级</translation></message>
+<message><source>After this long without messages or requests, the model is unloaded. The next one loads it again. Needs “Load models on request”.</source><translation>这段时间内没有消息和请求时，模型会从内存中卸载，下一次消息或请求会重新加载它。需要开启“按请求加载模型”。</translation></message>
 <message><source>An answer ends here at the latest.</source><translation>回答最多写到这里。</translation></message>
 <message><source>Answers</source><translation>回答</translation></message>
 <message><source>Appearance</source><translation>外观</translation></message>
@@ -553,7 +554,6 @@
 <message><source>When a long answer ends while Hearth is in the background. They contain no chat text.</source><translation>Hearth 在后台时，长回答结束后通知。通知不含聊天内容。</translation></message>
 <message><source>While it answers, downloads or prepares a model.</source><translation>在回答、下载或准备模型期间。</translation></message>
 <message><source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source><translation>使用 GPU 时，活跃的神经元在其上运行，其余同时在 CPU 上运行。自动会尽量使用 GPU。</translation></message>
-<message><source>Without messages and requests for so long, the model leaves the memory. The next one loads it again. Needs “Load models on request”.</source><translation>这段时间内没有消息和请求时，模型会从内存中卸载，下一次消息或请求会重新加载它。需要开启“按请求加载模型”。</translation></message>
 <message><source>min</source><translation>分钟</translation></message>
 <message><source>px</source><translation>px</translation></message>
 <message><source>tokens</source><translation>个 token</translation></message>
@@ -761,36 +761,36 @@
 <message><source>{tool} of {server}</source><translation>{server} 的 {tool}</translation></message>
 <message><source>Its last lines:</source><translation>其最后几行输出：</translation></message>
 <message><source>no reason was given</source><translation>没有给出原因</translation></message>
-<message><source>{name} answered against the protocol: {why}</source><translation>{name} 的回答不符合协议：{why}</translation></message>
 <message><source>{name} answered with HTTP status {status}.</source><translation>{name} 返回了 HTTP 状态 {status}。</translation></message>
-<message><source>{name} answered with HTTP status {status}: it wants a key. Enter it as a header of the server.</source><translation>{name} 返回了 HTTP 状态 {status}：它需要密钥。请将密钥填写为该服务器的请求头。</translation></message>
+<message><source>{name} answered with HTTP status {status}: it requires a key. Enter it as a header of the server.</source><translation>{name} 返回了 HTTP 状态 {status}：它需要密钥。请将密钥填写为该服务器的请求头。</translation></message>
 <message><source>{name} answered with an error: {why}</source><translation>{name} 返回了错误：{why}</translation></message>
 <message><source>{name} closed its output and was stopped.</source><translation>{name} 关闭了输出，已被停止。</translation></message>
 <message><source>{name} could not be reached at {host}: {why}.</source><translation>无法在 {host} 连接到 {name}：{why}。</translation></message>
 <message><source>{name} could not be started: {why}.</source><translation>无法启动 {name}：{why}。</translation></message>
 <message><source>{name} defines too many tools, or too long ones: more than {n} or {chars} characters.</source><translation>{name} 定义的工具过多或过长：超过 {n} 个或 {chars} 个字符。</translation></message>
+<message><source>{name} did not answer within {n} s.</source><translation>{name} 在 {n} 秒内没有回答。</translation></message>
 <message><source>{name} ended with code {code}.</source><translation>{name} 已结束，代码为 {code}。</translation></message>
-<message><source>{name} gave no answer within {n} s.</source><translation>{name} 在 {n} 秒内没有回答。</translation></message>
 <message><source>{name} sent a message without end and was stopped.</source><translation>{name} 发送了没有结尾的消息，已被停止。</translation></message>
+<message><source>{name} violated the protocol: {why}</source><translation>{name} 的回答不符合协议：{why}</translation></message>
 <message><source>{name} was stopped.</source><translation>{name} 已停止。</translation></message>
 <message><source>The command {command} of {name} was not found. Install it, or enter its full path.</source><translation>未找到 {name} 的命令 {command}。请安装它，或输入其完整路径。</translation></message>
-<message><source>An address holds no name and no password. Enter a header instead.</source><translation>地址不能包含用户名和密码。请改为填写请求头。</translation></message>
+<message><source>An address must not contain a name or password. Enter a header instead.</source><translation>地址不能包含用户名和密码。请改为填写请求头。</translation></message>
 <message><source>Couldn't read {name}: {why}.</source><translation>无法读取 {name}：{why}。</translation></message>
 <message><source>Hearth keeps at most {n} MCP servers. Remove one first.</source><translation>Hearth 最多保存 {n} 个 MCP 服务器。请先移除一个。</translation></message>
 <message><source>MCP server</source><translation>MCP 服务器</translation></message>
-<message><source>That is no address of an MCP server. Write it like https://example.org/mcp.</source><translation>这不是 MCP 服务器的地址。请按 https://example.org/mcp 的格式填写。</translation></message>
+<message><source>That is not the address of an MCP server. Write it like https://example.org/mcp.</source><translation>这不是 MCP 服务器的地址。请按 https://example.org/mcp 的格式填写。</translation></message>
 <message><source>The entry is damaged.</source><translation>该条目已损坏。</translation></message>
 <message><source>The entry of {name} is too long or damaged.</source><translation>{name} 的条目过长或已损坏。</translation></message>
-<message><source>{folder} holds Hearth's own files or all of yours. Choose a folder inside it.</source><translation>{folder} 包含 Hearth 自己的文件或您的全部文件。请选择其中的一个文件夹。</translation></message>
-<message><source>{folder} is no full path of a folder.</source><translation>{folder} 不是文件夹的完整路径。</translation></message>
+<message><source>{folder} contains Hearth's own files or all of yours. Choose a folder inside it.</source><translation>{folder} 包含 Hearth 自己的文件或您的全部文件。请选择其中的一个文件夹。</translation></message>
+<message><source>{folder} is not the full path of a folder.</source><translation>{folder} 不是文件夹的完整路径。</translation></message>
 <message><source>{host} is not in this PC's own network, and http is not encrypted. Use https.</source><translation>{host} 不在此电脑自己的网络中，而 http 未加密。请使用 https。</translation></message>
 <message><source>{name} has a header that HTTP does not allow.</source><translation>{name} 含有 HTTP 不允许的请求头。</translation></message>
 <message><source>{name} has a variable whose name is not made of letters, digits and _.</source><translation>{name} 含有一个变量，其名称不是由字母、数字和 _ 组成。</translation></message>
 <message><source>{name} has neither a command nor an address.</source><translation>{name} 既没有命令也没有地址。</translation></message>
 <message><source>{name} has no command.</source><translation>{name} 没有命令。</translation></message>
-<message><source>{name} is no MCP server that Hearth can use.</source><translation>{name} 不是 Hearth 可以使用的 MCP 服务器。</translation></message>
+<message><source>{name} is not an MCP server that Hearth can use.</source><translation>{name} 不是 Hearth 可以使用的 MCP 服务器。</translation></message>
 <message><source>{name} lists no MCP servers.</source><translation>{name} 中没有列出 MCP 服务器。</translation></message>
-<message><source>{name} uses the old SSE transport, which Hearth does not speak.</source><translation>{name} 使用旧的 SSE 传输方式，Hearth 不支持。</translation></message>
+<message><source>{name} uses the old SSE transport, which Hearth does not support.</source><translation>{name} 使用旧的 SSE 传输方式，Hearth 不支持。</translation></message>
 <message><source>This server</source><translation>此服务器</translation></message>
 <message><source>Propose a note</source><translation>建议笔记</translation></message>
 <message><source>At least {least}.</source><translation>至少 {least}。</translation></message>
@@ -849,7 +849,7 @@
 <message><source>A question</source><translation>一个问题</translation></message>
 <message><source>A small sum</source><translation>一道小算术</translation></message>
 <message><source>A story</source><translation>一个故事</translation></message>
-<message><source>Nothing leaves this computer unless you allow a tool to send it.</source><translation>除非你允许工具发送，否则任何内容都不会离开这台电脑。</translation></message>
+<message><source>Nothing leaves this computer unless you allow a tool to send it.</source><translation>除非您允许工具发送，否则任何内容都不会离开这台电脑。</translation></message>
 <message><source>Nothing you type leaves this computer.</source><translation>您输入的内容不会离开此电脑。</translation></message>
 <message><source>Ready when you are</source><translation>准备就绪</translation></message>
 <message><source>Tell me a story about a small fox</source><translation>Tell me a story about a small fox</translation></message>
@@ -877,7 +877,7 @@
 <message><source>Not now</source><translation>以后再说</translation></message>
 <message><source>Pause the download</source><translation>暂停下载</translation></message>
 <message><source>Resume</source><translation>继续</translation></message>
-<message><source>You can go on chatting meanwhile.</source><translation>期间可以继续聊天。</translation></message>
+<message><source>You can keep chatting meanwhile.</source><translation>期间可以继续聊天。</translation></message>
 <message><source>about {rate}</source><translation>约 {rate}</translation></message>
 <message><source>better answers</source><translation>更好的回答</translation></message>
 <message><source>{model} is only a demonstration. {name} answers this better</source><translation>{model} 只是演示。{name} 能回答得更好</translation></message>
@@ -1045,7 +1045,7 @@
 <message><source>None</source><translation>无</translation></message>
 <message><source>Only the neurons that the predictors expect</source><translation>只计算预测器预期的神经元</translation></message>
 <message><source>Preset</source><translation>预设</translation></message>
-<message><source>Skips inactive neurons; the same words as dense</source><translation>跳过未激活的神经元；结果与稠密相同</translation></message>
+<message><source>Skips inactive neurons; the same text as dense</source><translation>跳过未激活的神经元；结果与稠密相同</translation></message>
 <message><source>Stop using this for every {model} chat</source><translation>不再用于与 {model} 的每个聊天</translation></message>
 <message><source>This chat uses a server. It receives temperature, top p, seed, the longest answer and the stop texts.</source><translation>此聊天会发送到服务器。温度、top p、种子、最长回答和停止文本会一并发送。</translation></message>
 <message><source>This model has no predictors, so it answers without them.</source><translation>此模型没有预测器，因此不使用预测器回答。</translation></message>
@@ -1094,8 +1094,8 @@
 <message numerus="yes"><source>And {n} more</source><translation><numerusform>还有 {n} 个</numerusform></translation></message>
 <message><source>Collapsed</source><translation>已折叠</translation></message>
 <message><source>Documents are searched by words and by meaning.</source><translation>按词语和含义搜索文档。</translation></message>
-<message><source>Documents are searched by words. A small embedding model also finds other words for the same, in other languages too.</source><translation>按词语搜索文档。小型嵌入模型还能找到表达相同意思的其他词语，包括其他语言。</translation></message>
-<message><source>Documents are searched by words. An embedding model such as {name} ({size}) also finds other words for the same, in other languages too.</source><translation>文档按词语搜索。{name}（{size}）这样的嵌入模型还能找到意思相同的其他词语，也包括其他语言的词语。</translation></message>
+<message><source>Documents are searched by words. A small embedding model also finds synonyms, in other languages too.</source><translation>按词语搜索文档。小型嵌入模型还能找到同义词，包括其他语言。</translation></message>
+<message><source>Documents are searched by words. An embedding model such as {name} ({size}) also finds synonyms, in other languages too.</source><translation>文档按词语搜索。{name}（{size}）这样的嵌入模型还能找到同义词，包括其他语言。</translation></message>
 <message><source>Expanded</source><translation>已展开</translation></message>
 <message><source>Further documents are left out</source><translation>其余文档已略去</translation></message>
 <message><source>Go on reading</source><translation>继续读取</translation></message>
@@ -1204,7 +1204,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>the model</source><translation>模型</translation></message>
 <message><source>A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster.</source><translation>较小的模型猜测接下来的词，再由当前模型检查。回答不变，但更快。</translation></message>
 <message><source>Guess with a smaller model</source><translation>用较小的模型猜测</translation></message>
-<message><source>None guesses now. {reason}</source><translation>目前没有模型在猜测。{reason}</translation></message>
+<message><source>No model guesses now. {reason}</source><translation>目前没有模型在猜测。{reason}</translation></message>
 <message><source>{model} guesses now.</source><translation>{model} 正在猜测。</translation></message>
 <message><source>Asks for access</source><translation>需申请访问</translation></message>
 <message><source>Models on the hub</source><translation>hub 上的模型</translation></message>
@@ -1292,7 +1292,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>used where it is; not Hearth's to delete</source><translation>在原处使用；Hearth 不能删除</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}，模型可用共 {ram}。</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}，模型可用共 {vram} 显存和 {ram} 内存。</translation></message>
-<message><source>A token comes from the environment (HF_TOKEN); it counts before one that is kept here.</source><translation>令牌来自环境变量 (HF_TOKEN)；优先于此处保存的令牌。</translation></message>
+<message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>令牌来自环境变量 (HF_TOKEN)；优先于此处保存的令牌。</translation></message>
 <message><source>A token is kept in a file that only you can read.</source><translation>令牌保存在只有您能读取的文件中。</translation></message>
 <message><source>A token is kept in this system's keyring.</source><translation>令牌保存在此系统的密钥环中。</translation></message>
 <message><source>A token is kept until Hearth is closed.</source><translation>令牌保留到 Hearth 关闭。</translation></message>
@@ -1393,7 +1393,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>{gpu}: {some} of {all} experts on the GPU, {memory}</source><translation>{gpu}：{all} 个专家中有 {some} 个在 GPU 上，{memory}</translation></message>
 <message><source>{memory} of experts are read from the disk when they are chosen: about {part} for a token, and nearly all of them for a prompt.</source><translation>{memory} 的专家在被选中时从磁盘读取：每个 token 约 {part}，提示则几乎全部。</translation></message>
 <message><source>{memory} of memory is missing.</source><translation>缺少 {memory} 内存。</translation></message>
-<message><source>{model} computes one token at a time here, so that guesses would not help.</source><translation>{model} 在这里逐个计算 token，猜测没有帮助。</translation></message>
+<message><source>{model} computes one token at a time here, so guesses would not help.</source><translation>{model} 在这里逐个计算 token，猜测没有帮助。</translation></message>
 <message><source>{model} failed while it guessed.</source><translation>{model} 在猜测时出错。</translation></message>
 <message><source>{model} takes {memory} of RAM, and {free} are free.</source><translation>{model} 需要 {memory} 内存，可用 {free}。</translation></message>
 <message><source>{share}% of the active neurons on the GPU</source><translation>{share}% 的激活神经元在 GPU 上</translation></message>
@@ -1413,7 +1413,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Remove {server}?</source><translation>移除 {server}？</translation></message>
 <message><source>Send it there</source><translation>发送</translation></message>
 <message><source>Send this chat to {server}?</source><translation>将此聊天发送到 {server}？</translation></message>
-<message><source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source><translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation></message>
+<message><source>Your next message sends this whole chat and its attachments to {host}. Other chats stay as they are.</source><translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation></message>
 <message><source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source><translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation></message>
 <message><source>Address</source><translation>地址</translation></message>
 <message><source>Any name</source><translation>您对它的称呼</translation></message>
@@ -1575,7 +1575,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Open: {what}</source><translation>打开：{what}</translation></message>
 <message><source>Search settings</source><translation>搜索设置</translation></message>
 <message><source>Double-click for: {back}</source><translation>双击恢复：{back}</translation></message>
-<message><source>Must lie between {low} and {high}.</source><translation>必须在 {low} 和 {high} 之间。</translation></message>
+<message><source>Must be between {low} and {high}.</source><translation>必须在 {low} 和 {high} 之间。</translation></message>
 <message><source>no text</source><translation>无文本</translation></message>
 <message><source>off</source><translation>关</translation></message>
 <message><source>on</source><translation>开</translation></message>
@@ -1596,7 +1596,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>To show to others. Contains no chats and no file names.</source><translation>可给他人查看。不含聊天和文件名。</translation></message>
 <message><source>What Hearth did, on this PC only</source><translation>Hearth 的运行记录，仅在此电脑上</translation></message>
 <message><source>What leaves this PC, and what does not</source><translation>哪些内容会离开这台电脑，哪些不会</translation></message>
-<message><source>AS YOU APPROVED IT</source><translation>你批准时的内容</translation></message>
+<message><source>AS YOU APPROVED IT</source><translation>您批准时的内容</translation></message>
 <message><source>Approve {tool}</source><translation>批准 {tool}</translation></message>
 <message><source>Approved</source><translation>已批准</translation></message>
 <message><source>Changed</source><translation>已更改</translation></message>
@@ -1604,22 +1604,22 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Gone</source><translation>已不存在</translation></message>
 <message><source>Hide the definition of {tool}</source><translation>隐藏 {tool} 的定义</translation></message>
 <message><source>Hints of the server:</source><translation>服务器的提示：</translation></message>
-<message><source>It runs with your rights and is not confined: it can do whatever you can do on this PC.</source><translation>它以你的权限运行且不受限制：你在这台电脑上能做的事它都能做。</translation></message>
-<message><source>It runs with your rights, confined by Landlock: it can change only its own folder and the folders that you name. It can use the network.</source><translation>它以你的权限运行，并受 Landlock 限制：只能更改它自己的文件夹和你指定的文件夹。它可以使用网络。</translation></message>
+<message><source>It runs with your rights and is not confined: it can do whatever you can do on this PC.</source><translation>它以您的权限运行且不受限制：您在这台电脑上能做的事它都能做。</translation></message>
+<message><source>It runs with your rights, confined by Landlock: it can change only its own folder and the folders that you name. It can use the network.</source><translation>它以您的权限运行，并受 Landlock 限制：只能更改它自己的文件夹和您指定的文件夹。它可以使用网络。</translation></message>
 <message><source>NOW</source><translation>现在</translation></message>
 <message><source>New</source><translation>新</translation></message>
 <message><source>Show the definition of {tool}</source><translation>显示 {tool} 的定义</translation></message>
-<message><source>The server changed it since you approved it. It is off until you approve it again.</source><translation>在你批准之后服务器更改了它。在你再次批准之前它保持关闭。</translation></message>
-<message><source>You approved it, but the server does not offer it any longer.</source><translation>你已批准它，但服务器不再提供。</translation></message>
-<message><source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source><translation>选择要添加的项。在你打开之前它们保持关闭。程序以你的权限运行；在不受限制的地方，你能做的事它都能做。</translation></message>
+<message><source>The server has changed it since you approved it. It is off until you approve it again.</source><translation>在您批准之后服务器更改了它。在您再次批准之前它保持关闭。</translation></message>
+<message><source>You approved it, but the server no longer offers it.</source><translation>您已批准它，但服务器不再提供。</translation></message>
+<message><source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source><translation>选择要添加的项。在您打开之前它们保持关闭。程序以您的权限运行；在不受限制的地方，您能做的事它都能做。</translation></message>
 <message><source>It holds no server that Hearth can use.</source><translation>其中没有 Hearth 可以使用的服务器。</translation></message>
 <message><source>MCP servers in {file}</source><translation>{file} 中的 MCP 服务器</translation></message>
 <message><source>Not confined</source><translation>不受限制</translation></message>
 <message><source>Sends: {names}</source><translation>发送：{names}</translation></message>
 <message><source>Sets: {names}</source><translation>设置：{names}</translation></message>
 <message><source>These cannot be added:</source><translation>这些无法添加：</translation></message>
-<message><source>A chat can call the tools that you approve, once you switch the server on in the settings.</source><translation>在设置中打开服务器后，对话可以调用你批准的工具。</translation></message>
-<message><source>A chat can call the tools that you approve.</source><translation>对话可以调用你批准的工具。</translation></message>
+<message><source>A chat can call the tools that you approve, once you switch the server on in the settings.</source><translation>在设置中打开服务器后，对话可以调用您批准的工具。</translation></message>
+<message><source>A chat can call the tools that you approve.</source><translation>对话可以调用您批准的工具。</translation></message>
 <message><source>A program that offers tools. Hearth starts it when one of them is called.</source><translation>提供工具的程序。其中一个工具被调用时，Hearth 会启动它。</translation></message>
 <message><source>A server that offers tools. What a chat sends to a tool goes to this address.</source><translation>提供工具的服务器。对话发送给工具的内容会发往此地址。</translation></message>
 <message><source>Allow</source><translation>允许</translation></message>
@@ -1633,34 +1633,34 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Folder that it may read and change</source><translation>它可以读取和更改的文件夹</translation></message>
 <message><source>Folders that it may read and change, one per line</source><translation>它可以读取和更改的文件夹，每行一个</translation></message>
 <message><source>Headers, one per line</source><translation>标头，每行一个</translation></message>
-<message><source>Hearth starts it when you look at its tools, or when a chat calls one of them.</source><translation>当你查看它的工具或对话调用其中一个时，Hearth 会启动它。</translation></message>
+<message><source>Hearth starts it when you look at its tools, or when a chat calls one of them.</source><translation>当您查看它的工具或对话调用其中一个时，Hearth 会启动它。</translation></message>
 <message><source>It is ended, and its approvals and its private folder are deleted. The program itself stays.</source><translation>它将被结束，其批准记录和私有文件夹会被删除。程序本身保留。</translation></message>
 <message><source>It offers no tools.</source><translation>它不提供工具。</translation></message>
 <message><source>Kind of server</source><translation>服务器类型</translation></message>
-<message><source>Landlock keeps it out of your other files. A server that needs Docker or a desktop cannot work this way.</source><translation>Landlock 使它无法接触你的其他文件。需要 Docker 或桌面的服务器无法以此方式工作。</translation></message>
+<message><source>Landlock keeps it out of your other files. A server that needs Docker or a desktop cannot work this way.</source><translation>Landlock 使它无法接触您的其他文件。需要 Docker 或桌面的服务器无法以此方式工作。</translation></message>
 <message><source>Last lines of its output</source><translation>其输出的最后几行</translation></message>
 <message><source>Let Hearth start this program?</source><translation>允许 Hearth 启动此程序吗？</translation></message>
 <message><source>Look at its tools</source><translation>查看它的工具</translation></message>
 <message><source>Program on this PC</source><translation>这台电脑上的程序</translation></message>
 <message><source>Settings of this server</source><translation>此服务器的设置</translation></message>
 <message><source>Starting it, and asking for its tools</source><translation>正在启动它并查询它的工具</translation></message>
-<message><source>This system cannot confine programs: it can do whatever you can do.</source><translation>此系统无法限制程序：你能做的事它都能做。</translation></message>
-<message><source>Values are kept in a file that only you can read.</source><translation>这些值保存在只有你能读取的文件中。</translation></message>
+<message><source>This system cannot confine programs: it can do whatever you can do.</source><translation>此系统无法限制程序：您能做的事它都能做。</translation></message>
+<message><source>Values are kept in a file that only you can read.</source><translation>这些值保存在只有您能读取的文件中。</translation></message>
 <message><source>Variables, one NAME=value per line</source><translation>变量，每行一个 名称=值</translation></message>
 <message><source>Without one, it can change nothing but a folder of its own.</source><translation>没有指定时，它只能更改自己的文件夹。</translation></message>
 <message><source>{name} is added, and off. Look at its tools, and approve those that chats may call.</source><translation>{name} 已添加，当前关闭。请查看它的工具，并批准对话可以调用的工具。</translation></message>
 <message><source>{name} is there twice.</source><translation>{name} 出现了两次。</translation></message>
 <message><source>“{line}” has no {sign}.</source><translation>“{line}”中没有 {sign}。</translation></message>
 <message><source>Add…</source><translation>添加…</translation></message>
+<message><source>Import MCP servers</source><translation>导入 MCP 服务器</translation></message>
+<message><source>Import from a file…</source><translation>从文件导入…</translation></message>
 <message><source>MCP servers</source><translation>MCP 服务器</translation></message>
 <message><source>No tool approved</source><translation>未批准任何工具</translation></message>
-<message><source>Programs and addresses that offer tools. A chat can call a tool after you approved it here and switched it on in the chat.</source><translation>提供工具的程序和地址。你在此处批准工具并在对话中打开后，对话才能调用它。</translation></message>
+<message><source>Programs and addresses that offer tools. A chat can call a tool after you approved it here and switched it on in the chat.</source><translation>提供工具的程序和地址。您在此处批准工具并在对话中打开后，对话才能调用它。</translation></message>
 <message><source>Reads the servers of another program, such as mcp.json</source><translation>读取其他程序的服务器，例如 mcp.json</translation></message>
 <message><source>Remove a server first</source><translation>请先移除一个服务器</translation></message>
 <message><source>Settings of other programs (*.json)</source><translation>其他程序的设置 (*.json)</translation></message>
-<message><source>Take over MCP servers</source><translation>导入 MCP 服务器</translation></message>
-<message><source>Take over from a file…</source><translation>从文件导入…</translation></message>
-<message><source>Tools changed since you approved them</source><translation>工具在你批准后已更改</translation></message>
+<message><source>Tools changed since you approved them</source><translation>工具在您批准后已更改</translation></message>
 <message numerus="yes"><source>{n} tools approved</source><translation><numerusform>已批准 {n} 个工具</numerusform></translation></message>
 <message><source>Check again</source><translation>再次检查</translation></message>
 <message><source>Check now</source><translation>立即检查</translation></message>
@@ -1781,7 +1781,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message numerus="yes"><source>{n} other parts</source><translation><numerusform>{n} 个其他部分</numerusform></translation></message>
 <message numerus="yes"><source>{n} pictures</source><translation><numerusform>{n} 张图片</numerusform></translation></message>
 <message numerus="yes"><source>{n} recordings</source><translation><numerusform>{n} 段录音或视频</numerusform></translation></message>
-<message numerus="yes"><source>{n} that are no chats</source><translation><numerusform>{n} 个不是对话</numerusform></translation></message>
+<message numerus="yes"><source>{n} that are not chats</source><translation><numerusform>{n} 个不是对话</numerusform></translation></message>
 <message numerus="yes"><source>{n} that are there twice</source><translation><numerusform>{n} 个重复</numerusform></translation></message>
 <message numerus="yes"><source>{n} too large</source><translation><numerusform>{n} 个过大</numerusform></translation></message>
 <message numerus="yes"><source>{n} without messages</source><translation><numerusform>{n} 个没有消息</numerusform></translation></message>
@@ -1808,8 +1808,8 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>{share}% of this answer is shown. Copy and export include all of it.</source><translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation></message>
 <message><source>Click the figure below the message to choose what happens when the context is full.</source><translation>点按消息下方的数字，可选择上下文满时的处理方式。</translation></message>
 <message numerus="yes"><source>Instead of {n} earlier messages, it reads this summary.</source><translation><numerusform>模型读取此总结，以代替 {n} 条较早的消息。</numerusform></translation></message>
-<message><source>Left out was “{first}”.</source><translation>已省略“{first}”。</translation></message>
-<message numerus="yes"><source>Left out were {n} messages, from “{first}” to “{last}”.</source><translation><numerusform>已省略 {n} 条消息，从“{first}”到“{last}”。</numerusform></translation></message>
+<message numerus="yes"><source>Left out: {n} messages, from “{first}” to “{last}”.</source><translation><numerusform>已省略 {n} 条消息，从“{first}”到“{last}”。</numerusform></translation></message>
+<message><source>Left out: “{first}”.</source><translation>已省略“{first}”。</translation></message>
 <message><source>The chat is longer than what the model can read at once.</source><translation>聊天超出了模型一次能读取的长度。</translation></message>
 <message numerus="yes"><source>They stay here to read.</source><translation><numerusform>仍可在此查看。</numerusform></translation></message>
 <message><source>Use the original messages</source><translation>使用原始消息</translation></message>
@@ -1844,7 +1844,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Copy code</source><translation>复制代码</translation></message>
 <message><source>Copy {language} code</source><translation>复制 {language} 代码</translation></message>
 <message><source>Let long lines scroll</source><translation>长行改为滚动</translation></message>
-<message><source>Open in the browser, closed off from the network</source><translation>在浏览器中打开（与网络隔离）</translation></message>
+<message><source>Open in the browser, without network access</source><translation>在浏览器中打开（与网络隔离）</translation></message>
 <message><source>Show fewer lines</source><translation>显示较少行</translation></message>
 <message><source>Show the code</source><translation>显示代码</translation></message>
 <message><source>Show the diagram</source><translation>显示图表</translation></message>
@@ -1915,7 +1915,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Close Hearth and lose what is not saved?</source><translation>关闭 Hearth 并丢失未保存的内容？</translation></message>
 <message><source>Keep open</source><translation>不关闭</translation></message>
 <message><source>A setting has a value that this model does not allow.</source><translation>某项设置的值不适用于此模型。</translation></message>
-<message><source>Another program holds the file of your chats.</source><translation>另一个程序占用了您的聊天文件。</translation></message>
+<message><source>Another program is using the file of your chats.</source><translation>另一个程序占用了您的聊天文件。</translation></message>
 <message><source>Choose automatically</source><translation>自动选择</translation></message>
 <message><source>Couldn't ask the server</source><translation>未能询问服务器</translation></message>
 <message><source>Couldn't export the chats</source><translation>未能导出聊天</translation></message>
@@ -1972,7 +1972,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>The message is longer than what the model can see at once.</source><translation>消息超出了模型一次能看到的长度。</translation></message>
 <message><source>The message was not answered</source><translation>消息未得到回答</translation></message>
 <message><source>The model could not be loaded. Your chats are safe.</source><translation>未能加载模型。您的聊天安全。</translation></message>
-<message><source>The model manager stopped several times in a row. You can go on chatting; nothing is lost.</source><translation>模型管理进程连续多次停止。您可以继续聊天，没有任何内容丢失。</translation></message>
+<message><source>The model manager stopped several times in a row. You can keep chatting; nothing is lost.</source><translation>模型管理进程连续多次停止。您可以继续聊天，没有任何内容丢失。</translation></message>
 <message><source>The model's chat template, which lays a chat out for it, does not work.</source><translation>模型的聊天模板（用于为其编排聊天）无法使用。</translation></message>
 <message><source>The model's computation went wrong. If it happens again, its files are damaged.</source><translation>模型计算出错。若再次发生，说明其文件已损坏。</translation></message>
 <message><source>The model's header would take too much memory. Choose another file of it, or another model.</source><translation>该模型的文件头会占用过多内存。请选择它的另一个文件，或选择其他模型。</translation></message>

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,7 +20,7 @@ from engine.bundle.bundle_manifest import ARTEFACT_FOLDER
 from engine.config import ModelConfig
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
 from engine.formats import TensorSource
-from engine.job import CancelCheck, never
+from engine.job import CancelCheck, CountProgress, never
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
@@ -129,7 +129,7 @@ def find(opened: OpenFiles, kind: Kind) -> Path | None:
 
 
 def is_kept(fingerprint: str, kind: Kind) -> bool:
-    """Return whether the artefact folder has this kind for a model that is no bundle."""
+    """Return whether the artefact folder has this kind for a model that is not a bundle."""
     return head_file(_root() / fingerprint, NAMES[kind]).is_file()
 
 
@@ -200,7 +200,7 @@ def load_placement(opened: OpenFiles) -> Placement:
 def save_predictor(
     opened: OpenFiles,
     predictor: Predictor,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: CountProgress = lambda done: None,
     cancelled: CancelCheck = never,
 ) -> Path:
     """Store a predictor as the model's own, replacing an older one; return its head's path.

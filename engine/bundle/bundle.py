@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from engine.formats import TensorInfo
 from engine.formats.json_text import read_object
 from engine.formats.mapped import map_file
 from engine.formats.packed_rows import F32, U8, decode_rows
-from engine.job import CancelCheck, Job, Progress, never
+from engine.job import CancelCheck, CountProgress, Job, Progress, never
 from engine.sparsity.artifact_files import part_of, put_in_place
 
 METADATA = "metadata.json"
@@ -47,7 +47,7 @@ _HASH_PIECE_BYTES = 4 << 20
 class BundleSource:
     """The tensors of an open bundle: a TensorSource with views of the mapped rows.
 
-    Quantised tensors have a codec with the suffix ".lanes": their bytes are no GGML blocks.
+    Quantised tensors have a codec with the suffix ".lanes": their bytes are not GGML blocks.
     """
 
     def __init__(self, path: Path, manifest: Manifest, metadata: dict[str, Any]) -> None:
@@ -242,17 +242,17 @@ def check_artefact(path: Path, manifest: Manifest, kind: str) -> None:
         raise ArtifactMismatchError(f"{head} of the bundle {path.name} is not the file that its manifest lists.")
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
-def shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
+def shifted(progress: Progress, before: int, total: int) -> CountProgress:
     """Return a callback that reports one step's progress as part of a whole."""
     return lambda done: progress(before + done, total)
 
 
 def hash_file(
     path: Path,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: CountProgress = lambda done: None,
     cancelled: CancelCheck = never,
 ) -> str:
     """Return a file's SHA-256, read in chunks."""

@@ -107,7 +107,7 @@ class Manifest:
         Raises: ModelFormatError for damage or inconsistency, UnsupportedModelError for a bundle of another version.
         """
         if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise ModelFormatError(f"{MANIFEST} is no manifest of a Hearth bundle.")
+            raise ModelFormatError(f"{MANIFEST} is not a manifest of a Hearth bundle.")
         _check_version(values.get("schema_version"))
         config = from_plain(ModelConfig, values.get("config"), "config", strict=True)
         manifest: Manifest = from_plain(cls, {**values, "config": config}, MANIFEST)
@@ -130,7 +130,7 @@ def firing_threshold(config: ModelConfig) -> float:
     return float(getattr(config, "activation_threshold", 0.0))
 
 
-# ------------------------------------------------------------------ checks
+# --- checks
 
 
 def _check_version(version: Any) -> None:
@@ -146,7 +146,7 @@ def _check_version(version: Any) -> None:
 def _check_files(manifest: Manifest) -> None:
     for name, entry in manifest.files.items():
         if not _FILE_NAME.fullmatch(name) or name == MANIFEST:
-            raise ModelFormatError(f"{MANIFEST} lists the file {name[:80]!r}, which is no name within a bundle.")
+            raise ModelFormatError(f"{MANIFEST} lists the file {name[:80]!r}, which is not a name within a bundle.")
         if not 0 <= entry.bytes < _MAX_BYTES or not _SHA256.fullmatch(entry.sha256):
             raise ModelFormatError(f"{MANIFEST} has no sound size and SHA-256 for {name}.")
     for kind, artefact in manifest.artefacts.items():
@@ -165,7 +165,7 @@ def _check_layout(manifest: Manifest) -> None:
     for name, tensor in manifest.tensors.items():
         if tensor.file not in manifest.files or not tensor.file.endswith(".bin"):
             raise ModelFormatError(
-                f"Tensor {name[:80]} lies in the file {tensor.file[:80]!r}, which is no listed weight file."
+                f"Tensor {name[:80]} lies in the file {tensor.file[:80]!r}, which is not a listed weight file."
             )
         if len(tensor.shape) not in (1, 2) or not all(0 < size < 1 << 40 for size in tensor.shape):
             raise ModelFormatError(f"Tensor {name[:80]} has the shape {tensor.shape!r}.")
@@ -175,13 +175,13 @@ def _check_layout(manifest: Manifest) -> None:
             raise ModelFormatError(f"The rows of tensor {name[:80]} claim {tensor.row_bytes} bytes.")
         if not 0 <= tensor.offset < _MAX_BYTES or tensor.offset % ALIGNMENT:
             raise ModelFormatError(
-                f"Tensor {name[:80]} begins at {tensor.offset}, which is no multiple of {ALIGNMENT}."
+                f"Tensor {name[:80]} begins at {tensor.offset}, which is not a multiple of {ALIGNMENT}."
             )
         layer, _, part = name.partition(".")
         if part in FFN_PARTS:
             start, stride = neuron_row(manifest, layer)
             if tensor.row_stride != stride or tensor.file != manifest.tensors[f"{layer}.up"].file:
-                raise ModelFormatError(f"Tensor {name[:80]} does not lie in one row with the rest of its neurons.")
+                raise ModelFormatError(f"Tensor {name[:80]} is not contiguous with the rest of its neurons.")
             name = f"{layer}.ffn"
         else:
             start, stride = tensor.offset, up64(tensor.row_bytes)
@@ -211,6 +211,6 @@ def neuron_row(manifest: Manifest, layer: str) -> tuple[int, int]:
     start = at = present[0][1].offset
     for part, tensor in present:
         if tensor.offset != at or tensor.shape != present[0][1].shape or len(tensor.shape) != 2:
-            raise ModelFormatError(f"Tensor {layer[:20]}.{part} does not lie in one row with the rest of its neurons.")
+            raise ModelFormatError(f"Tensor {layer[:20]}.{part} is not contiguous with the rest of its neurons.")
         at += up64(tensor.row_bytes)
     return start, at - start

@@ -62,13 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader left, as `head` does. Windows' C library reports a closed pipe as EINVAL.
         left = isinstance(error, BrokenPipeError) or (sys.platform == "win32" and error.errno == errno.EINVAL)
         if not left:
-            print(f"The output cannot be written: {error.strerror or error}.\nFree the disk, or send it elsewhere.",
+            print(f"The output cannot be written: {error.strerror or error}.\nFree some space, or write it elsewhere.",
                   file=sys.stderr)  # fmt: skip
         drop_output()
         return 1
 
 
-# ------------------------------------------------------------------ arguments
+# --- arguments
 
 
 def build_parser() -> argparse.ArgumentParser:

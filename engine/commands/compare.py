@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Compute the answers that the file lacks, then show the table. Ctrl-C ends it; the same command goes on."""
+    """Compute the answers that the file lacks, then show the table. Ctrl-C ends it; the same command continues."""
     prompts = [(text, "") for text in arguments.prompt or ()]
     prompts += read_prompts(Path(arguments.prompts)) if arguments.prompts else []
     if arguments.models and not prompts:

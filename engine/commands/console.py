@@ -73,7 +73,7 @@ def duration(seconds: float) -> str:
 class ProgressBar:
     """A line on stderr with progress and remaining time; cleared at the end of the block.
 
-    Silent if stderr is no terminal.
+    Silent if stderr is not a terminal.
     """
 
     WIDTH = 24

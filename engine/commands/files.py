@@ -163,7 +163,7 @@ def _print_bundle(manifest: Manifest) -> None:
     source = manifest.source
     worst = max(manifest.tensors, key=lambda name: manifest.tensors[name].relative_error)
     error = manifest.tensors[worst].relative_error
-    print(f"  made from {source.name} ({source.format}) by {manifest.created_by}, asked for as {manifest.codec}")
+    print(f"  made from {source.name} ({source.format}) by {manifest.created_by}, requested as {manifest.codec}")
     print(
         f"  largest error against the source: {100 * error:.2f}% ({worst})" if error else "  the source's very values"
     )
@@ -186,7 +186,7 @@ def convert(arguments: argparse.Namespace) -> int:
                 activation=arguments.activation or source.activation or None,
             )
     except Cancelled:
-        print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)
+        print("Stopped. The same command continues from here.", file=sys.stderr)
         return 130
     for warning in (*made.warnings, made.quality, made.activation_warning):
         print_note(warning)

@@ -45,7 +45,7 @@ def import_model(arguments: argparse.Namespace) -> int:
 
             model = Library().add(Path(arguments.path), arguments.copy, arguments.name, StagedJob(cancelled, stage))
     except Cancelled:
-        print("Stopped. Nothing was taken in.", file=sys.stderr)
+        print("Stopped. Nothing was imported.", file=sys.stderr)
         return 130
     if arguments.json:
         print_json({"model": to_json(model)})
@@ -62,7 +62,7 @@ def remove(arguments: argparse.Namespace) -> int:
     from engine.library.service.services import UNDO_S
 
     if (arguments.name is None) == (arguments.undo is None):
-        raise InvalidRequestError("Either the name of a model or --undo is needed.", "Give one of them.")
+        raise InvalidRequestError("Give the name of a model, or --undo.", "Give one of them.")
     library = Library()
     library.purge(UNDO_S)
     if arguments.undo is not None:

@@ -25,7 +25,9 @@ def logits(arguments: argparse.Namespace) -> int:
     try:
         tokens = [int(part) for part in arguments.tokens.split(",") if part.strip()]
     except ValueError as error:
-        raise InvalidRequestError(f"--tokens {arguments.tokens!r} is no list of ids.", "Write it as 1,2,3.") from error
+        raise InvalidRequestError(
+            f"--tokens {arguments.tokens!r} is not a list of ids.", "Write it as 1,2,3."
+        ) from error
     model = load_model(arguments)
     logits = last_logits(model, tokens, every=arguments.all, arithmetic=arguments.arithmetic)
     out = Path(arguments.out)

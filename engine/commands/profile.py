@@ -29,7 +29,7 @@ def profile(arguments: argparse.Namespace) -> int:
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and arguments.tokens is None else None
     if found is not None:
-        print(f"Read the statistics that come with {opened.name}; --text or --tokens counts anew.", file=sys.stderr)
+        print(f"Read the statistics that come with {opened.name}; --text or --tokens counts again.", file=sys.stderr)
     else:
         device, arguments.device, arguments.mode = arguments.device, "cpu", "exact"
         try:
@@ -38,7 +38,7 @@ def profile(arguments: argparse.Namespace) -> int:
                 with ProgressBar("Writing and counting" if text is None else "Counting") as progress:
                     found = profiler.profile(model, text, arguments.tokens, device=device, job=Job(cancelled, progress))
         except Cancelled:
-            print("Stopped. The same command goes on where it was.", file=sys.stderr)
+            print("Stopped. The same command continues from here.", file=sys.stderr)
             return 130
     if plot is not None:
         draw_locality(found.stats, plot, opened.name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.library.hub.download_request import DownloadRequest, ModelStore
     from engine.library.records import InstalledModel
 
-TOLD_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 
 
 def pull(arguments: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ def pull(arguments: argparse.Namespace) -> int:
             raise
         except KeyboardInterrupt:
             bar.clear()
-            print("Stopped. The same command goes on where it was; what came is kept.", file=sys.stderr)
+            print("Stopped. The same command continues from here.", file=sys.stderr)
             return 130
     teller.installed(model)
     return 0
@@ -74,7 +74,7 @@ class _Teller:
         self._json, self._bar = as_json, bar
         self._total = self._done = 0
         self._file, self._state, self._waiting = "", "downloading", ""
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def telling(self) -> JobCallbacks:
         from engine.library.hub.download_job import JobCallbacks
@@ -113,9 +113,9 @@ class _Teller:
 
     def _progress(self, always: bool = False) -> None:
         now = time.monotonic()
-        if not always and now - self._told < TOLD_EVERY_S:
+        if not always and now - self._reported_at < REPORT_EVERY_S:
             return
-        self._told = now
+        self._reported_at = now
         if self._json:
             self._say("progress", state=self._state, file=self._file)
         else:

@@ -112,5 +112,5 @@ class _Serving:
             return
         print(f"{model} answers at {self._address}", flush=True)
         if self._is_new:
-            print(f"Key, made for this time: {self._key}", flush=True)
+            print(f"Key for this run: {self._key}", flush=True)
         print("Ctrl-C ends it.", file=sys.stderr)

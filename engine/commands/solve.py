@@ -22,13 +22,13 @@ def solve(arguments: argparse.Namespace) -> int:
         with ProgressBar("Solving") as progress, interrupt_as_cancel() as cancelled:
             solved = solve_model(opened, engine, Job(cancelled, progress), again=arguments.again)
     except Cancelled:
-        print("Stopped. The placement that was there is still there.", file=sys.stderr)
+        print("Stopped. The earlier placement is unchanged.", file=sys.stderr)
         return 130
     if arguments.json:
         print_json(solved.to_json())
         return 0
     placement = solved.placement
-    origin = "as it was solved before: nothing has changed" if solved.reused else "solved"
+    origin = "unchanged since it was solved" if solved.reused else "solved"
     if solved.changed:
         origin = f"solved again: {', '.join(solved.changed)} changed"
     neurons = f"{placement.hot_neurons} of {opened.config.all_placed_neurons} neurons"

@@ -32,7 +32,7 @@ def train(arguments: argparse.Namespace) -> int:
             with ProgressBar("Training") as progress:
                 trained = training.train(model, text, options, device, Job(cancelled, progress))
     except Cancelled:
-        print("Stopped. The same command goes on where it was.", file=sys.stderr)
+        print("Stopped. The same command continues from here.", file=sys.stderr)
         return 130
     if arguments.json:
         print_json(trained.values())

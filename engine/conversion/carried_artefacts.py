@@ -6,13 +6,12 @@ engine/conversion/convert.py decides when, and what is kept of an interrupted co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.bundle import artefacts
 from engine.errors import EngineError
-from engine.job import CancelCheck, never
+from engine.job import CancelCheck, CountProgress, never
 from engine.model.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel
 from engine.sparsity import predictor as predictors
@@ -56,7 +55,7 @@ def write_carried(
     opened: OpenedModel,
     carried: Carried,
     folder: Path,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: CountProgress = lambda done: None,
     cancelled: CancelCheck = never,
 ) -> None:
     """Write the artefact's files into the folder, stamped with the model's fingerprint and its old activation.

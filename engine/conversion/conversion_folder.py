@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,7 @@ from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, ArtefactEntry, FileEn
 from engine.conversion.bundle_layout import Layout, Part
 from engine.conversion.carried_artefacts import Carried
 from engine.errors import DiskSpaceError, EngineError, InvalidRequestError
-from engine.job import CancelCheck
+from engine.job import CancelCheck, CountProgress
 from engine.model.model_files import OpenedModel
 from engine.plain_config import from_plain
 
@@ -99,7 +99,7 @@ class ConversionFolder:
             raise InvalidRequestError(f"{self.root} holds an unfinished conversion of another model or codec.", hint)
         leftover = {path.relative_to(self.root).as_posix() for path in self.root.rglob("*")}
         if self.root.exists() and not leftover <= {"progress", "progress/conversion.json.writing", "progress/lock"}:
-            raise InvalidRequestError(f"{self.root} exists and is no unfinished conversion.", hint)
+            raise InvalidRequestError(f"{self.root} exists and is not an unfinished conversion.", hint)
         self._progress.mkdir(parents=True, exist_ok=True)
         write_json(note, job)  # before the first file: everything beside it is ours from here on
         self.folder.mkdir(exist_ok=True)
@@ -130,7 +130,7 @@ class ConversionFolder:
         self,
         claim: Receipt | ArtefactReceipt,
         file: str,
-        progress: Callable[[int], None],
+        progress: CountProgress,
         cancelled: CancelCheck,
     ) -> bool:
         """Return whether the files of a receipt are unchanged. Units: progress in bytes read."""
@@ -152,8 +152,8 @@ class ConversionFolder:
         except EngineError:
             return None
         planned = {tensor.name: entry for region in part.regions for tensor, entry in region.tensors}
-        told = {name: replace(entry, relative_error=0.0) for name, entry in found.tensors.items()}
-        return found if told == planned else None
+        without_errors = {name: replace(entry, relative_error=0.0) for name, entry in found.tensors.items()}
+        return found if without_errors == planned else None
 
     def _artefact_receipt(self, carried: Carried) -> ArtefactReceipt | None:
         try:
@@ -203,7 +203,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise InvalidRequestError(f"Another conversion is at work in {folder}.", "Wait until it has ended.") from error
+        raise InvalidRequestError(f"Another conversion is running in {folder}.", "Wait until it has ended.") from error
 
 
 def flush_folder(folder: Path) -> None:
@@ -232,7 +232,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
             raise DiskSpaceError(
-                f"The disk took no more while the bundle was written in {folder}: {error.strerror}.",
+                f"The disk accepted no more data while the bundle was written in {folder}: {error.strerror}.",
                 "Free some space there and run the same command again: what is finished is kept.",
             ) from error
         raise InvalidRequestError(

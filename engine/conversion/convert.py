@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -51,7 +51,7 @@ from engine.errors import (
 )
 from engine.files import spelled
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
-from engine.job import CancelCheck, Job
+from engine.job import CancelCheck, CountProgress, Job
 from engine.model.model_files import OpenedModel, open_model
 from native_kernels.codecs.lane_packing import pack_rows
 
@@ -155,7 +155,7 @@ def _quality(opened: OpenedModel, codec: str, worst: float) -> str:
     )
 
 
-# ------------------------------------------------------------------ disk space
+# --- disk space
 
 
 def _check_disk(
@@ -178,7 +178,7 @@ def _side_bytes(opened: OpenedModel) -> int:
     return tokenizer + vocabulary + (4 << 20)
 
 
-# ------------------------------------------------------------------ writing
+# --- writing
 
 
 class _Work:
@@ -261,9 +261,7 @@ class _Work:
             self._show(0)
 
 
-def _write_part(
-    workshop: ConversionFolder, part: Part, progress: Callable[[int], None], cancelled: CancelCheck
-) -> Receipt:
+def _write_part(workshop: ConversionFolder, part: Part, progress: CountProgress, cancelled: CancelCheck) -> Receipt:
     """Write one weight file: under a temporary name, flushed, renamed, with a receipt."""
     target = workshop.folder / part.file
     writing = target.with_name(target.name + ".writing")
@@ -349,7 +347,7 @@ def _finish(
         finite = {key: value for key, value in metadata.items() if not (isinstance(value, list) and -math.inf in value)}
         write_json(workshop.folder / METADATA, finite)
     except ValueError as error:
-        raise ModelFormatError(f"The model's metadata hold a value that is no number: {error}.") from error
+        raise ModelFormatError(f"The model's metadata hold a value that is not a number: {error}.") from error
     names = [METADATA]
     for file in side_files(opened):
         name = file.relative_to(opened.files.path).as_posix()

@@ -257,7 +257,7 @@ class DecodeCalls:
         """Return whether keys computed for one sequence length are valid for another."""
         return self._rotary.keys_stay_valid(before, after)
 
-    # -------------------------------------------------------------- the steps of a layer
+    # --- the steps of a layer
 
     def norm(self, layer: int, step: Norm) -> None:
         w = self._weights.layers[layer]
@@ -444,7 +444,7 @@ class DecodeCalls:
             weight = getattr(self._weights.layers[layer], after)
             self._calls += norm_calls(result, result, RowNorm(self._config.norm, self._config.norm_eps, weight))
 
-    # -------------------------------------------------------------- parts
+    # --- parts
 
     def _embed(self) -> list[Call]:
         config, weights = self._config, self._weights

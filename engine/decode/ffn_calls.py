@@ -150,7 +150,7 @@ class FfnCalls:
     def _tally(self, layer: int) -> Tally:
         return Tally(self.tallies, layer * self._config.d_ff)
 
-    # -------------------------------------------------------------- input of down
+    # --- input of down
 
     def _all(self, i: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out DenseExecutor: every neuron's hidden value."""
@@ -227,7 +227,7 @@ class FfnCalls:
         calls = self._products.calls(w, x, self._found, "ffn", bias=bias, listed=listed)
         return calls + scatter_calls(self._found, listed, out, multiplied=multiplied, relu=relu, counts=counts)
 
-    # -------------------------------------------------------------- down
+    # --- down
 
     def _down(self, w: FfnWeights, hidden: Vector, out: F32, skips: bool) -> list[Call]:
         """skips: only the neurons listed as firing have hidden values, and no others' rows of down_t are read."""

@@ -29,7 +29,7 @@ Choice = Literal["left", "right", "equal", "neither"]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One answer to compute. system: instructions. mode: as asked, with auto. sampling: besides the model's own."""
+    """One answer to compute. system: instructions. mode: as requested, with auto. sampling: besides the model's own."""
 
     prompt: str
     system: str = ""
@@ -188,7 +188,7 @@ class ComparisonFile:
                 file.write(line)
         except OSError as error:
             raise InvalidRequestError(
-                f"{self.path} cannot be written: {error.strerror}.", "Free the disk, or choose another file."
+                f"{self.path} cannot be written: {error.strerror}.", "Free some space, or choose another file."
             ) from error
         self._size += len(line)
         self._lines += 1
@@ -294,7 +294,7 @@ def read_prompts(path: Path) -> list[tuple[str, str]]:
             f"{prompt}{system}".encode()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(
-                f"Line {number} of {path} is no prompt.", 'Write one JSON object a line: {"prompt": "..."}.'
+                f"Line {number} of {path} is not a prompt.", 'Write one JSON object a line: {"prompt": "..."}.'
             ) from error
         prompts.append((prompt, system))
     if not prompts:

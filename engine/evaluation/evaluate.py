@@ -238,12 +238,12 @@ def read_choices(path: Path) -> list[tuple[str, list[str], int]]:
             fits = fits and all(isinstance(choice, str) for choice in choices)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(
-                f"Line {number} of {path} is no question with choices and an answer among them.",
+                f"Line {number} of {path} is not a question with choices and an answer among them.",
                 'Write one JSON object a line: {"question": "...", "choices": ["...", "..."], "answer": 0}.',
             ) from error
         if not fits:
             raise InvalidRequestError(
-                f"Line {number} of {path}: answer {answer!r} is none of its choices.",
+                f"Line {number} of {path}: answer {answer!r} is not one of its choices.",
                 "Give the answer's index, counted from 0, or its text.",
             )
         questions.append((question, choices, index))

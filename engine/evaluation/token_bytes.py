@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import Mode
 from engine.executor.ffn_bytes import layer_bytes
-from engine.gpu.residency import GpuResidency
+from engine.gpu.placed_model import PlacedModel
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
@@ -75,7 +75,7 @@ class Routed:
 
 
 def token_bytes(
-    weights: ModelWeights, part: GpuResidency, mode: Mode, shares: F64, fired_of: I64 | Routed, position: int,
+    weights: ModelWeights, part: PlacedModel, mode: Mode, shares: F64, fired_of: I64 | Routed, position: int,
     predictor: Predictor | None, least: bool = False,
 ) -> TokenBytes:  # fmt: skip
     """Return the bytes that a token at `position` reads.

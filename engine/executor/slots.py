@@ -16,7 +16,7 @@ class SlotTable:
     """One layer's neurons and slots. The arrays keep their addresses and change in place.
 
     slot_of i32 [F]: -1 for a cold neuron. neuron_in i32 [S]. hot_slots i32 [S]: slots sorted by neuron. cold i32 [F -
-    S]: cold neurons, ascending, at the start of cold_room i32 [F]. n_hot, n_cold: i64 [1], their numbers.
+    S]: cold neurons, ascending, at the start of cold_buffer i32 [F]. n_hot, n_cold: i64 [1], their numbers.
     """
 
     def __init__(self, n_neurons: int, hot: I32) -> None:
@@ -31,8 +31,8 @@ class SlotTable:
         self.slot_of: I32 = np.full(n_neurons, -1, np.int32)
         self.neuron_in: I32 = hot.copy()
         self.hot_slots: I32 = np.zeros(len(hot), np.int32)
-        self.cold_room: I32 = np.zeros(n_neurons, np.int32)
-        self.cold: I32 = self.cold_room[: n_neurons - len(hot)]
+        self.cold_buffer: I32 = np.zeros(n_neurons, np.int32)
+        self.cold: I32 = self.cold_buffer[: n_neurons - len(hot)]
         self.n_hot: I64 = np.array([len(hot)], np.int64)
         self.n_cold: I64 = np.array([n_neurons - len(hot)], np.int64)
         self._list()

@@ -17,7 +17,7 @@ from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, Operators
-from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Words, Workspace, row_room, union_calls
+from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Words, Workspace, row_buffer, union_calls
 from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.pool import Pool, Program
@@ -53,7 +53,7 @@ class UnionExecutor:
         self._counts = np.zeros(5, np.int64)
         rows = [one for w in self._blocks for one in (w.gate, w.up) if one is not None]
         self.work = Workspace(
-            Scratch.make(pool.n_threads), row_room(rows, pool.n_threads), UnionBuffers.make(batch, config.d_ff)
+            Scratch.make(pool.n_threads), row_buffer(rows, pool.n_threads), UnionBuffers.make(batch, config.d_ff)
         )
         self._programs: dict[tuple[int, bool], Program] = {}
 

@@ -41,7 +41,7 @@ def open_gguf(path: Path) -> GgufSource:
 
     Cost: reads headers only; tensors are mapped.
     Raises: ModelNotFoundError for a missing file or shard, ModelFormatError for damage or inconsistency,
-    UnsupportedModelError for a valid file that is no readable model.
+    UnsupportedModelError for a valid file that is not a readable model.
     """
     paths = shard_paths(path)
     budget = Budget()
@@ -77,7 +77,7 @@ def _lists_neurons(header: Header) -> bool:
 def _refuse_gpu_index(path: Path, header: Header) -> None:
     if _lists_neurons(header):
         raise UnsupportedModelError(
-            f"{path.name} is no model: PowerInfer noted in it which neurons of one it kept on a GPU.",
+            f"{path.name} is not a model: PowerInfer noted in it which neurons of one it kept on a GPU.",
             "Choose the model's own .gguf file beside it; Hearth does not need this one.",
         )
 
@@ -97,7 +97,7 @@ def tensor_table(file_name: str, file_bytes: int, header: Header) -> dict[str, T
         codec = _codec(file_name, raw, POWERINFER_TYPES if header.magic == b"PWRI" else GGML_TYPES)
         block_size, type_size = BLOCK_SIZES[codec]
         if raw.offset % alignment:
-            raise damaged(file_name, f"tensor {shown} begins at {raw.offset}, which is no multiple of {alignment}")
+            raise damaged(file_name, f"tensor {shown} begins at {raw.offset}, which is not a multiple of {alignment}")
         if raw.shape[-1] % block_size:
             raise damaged(
                 file_name, f"the rows of tensor {shown} hold {raw.shape[-1]} values, no multiple of {block_size}"
@@ -123,7 +123,7 @@ def _codec(file_name: str, raw: RawTensor, types: Mapping[int, str]) -> str:
         return codec
     if types is GGML_TYPES and raw.type_number in WITHDRAWN_TYPES:
         raise UnsupportedModelError(
-            f"Tensor {raw.name[:100]} is stored as {WITHDRAWN_TYPES[raw.type_number].upper()}, which GGUF gave up.",
+            f"Tensor {raw.name[:100]} is stored as {WITHDRAWN_TYPES[raw.type_number].upper()}, which GGUF dropped.",
             "Choose a Q4_0 or Q8_0 file of the same model.",
         )
     raise damaged(file_name, f"tensor {raw.name[:100]} has the unknown type {raw.type_number}")
@@ -157,5 +157,5 @@ def _check_split(parts: list[MappedSource]) -> None:
 def _split_value(part: MappedSource, key: str) -> int | None:
     value = part.metadata.get(key)
     if value is not None and (type(value) is not int or not 0 <= value <= 1 << 32):
-        raise ModelFormatError(f"{key} in {part.path.name} is {str(value)[:60]!r}; expected is a number of parts.")
+        raise ModelFormatError(f"{key} in {part.path.name} is {str(value)[:60]!r}; a number of parts is needed.")
     return value

@@ -101,7 +101,7 @@ def read_header(file_name: str, data: NDArray[np.uint8], budget: Budget) -> Head
 
 def damaged(file_name: str, words: str) -> ModelFormatError:
     """Return the error for a damaged GGUF file."""
-    return ModelFormatError(f"{file_name} is no sound GGUF file: {words}.")
+    return ModelFormatError(f"{file_name} is not a sound GGUF file: {words}.")
 
 
 class _Cursor:

@@ -40,9 +40,9 @@ def parse_object(
     Raises: ModelFormatError naming the file.
     """
     if len(raw) > max_bytes:
-        raise ModelFormatError(f"{file_name} is no sound JSON file: it is longer than {max_bytes} bytes.")
+        raise ModelFormatError(f"{file_name} is not a sound JSON file: it is longer than {max_bytes} bytes.")
     if raw.count(b",") > max_values or raw.count(b"[") + raw.count(b"{") > max_containers:
-        raise ModelFormatError(f"{file_name} is no sound JSON file: it lists more than {max_values} values.")
+        raise ModelFormatError(f"{file_name} is not a sound JSON file: it lists more than {max_values} values.")
     try:
         values = json.loads(raw, object_pairs_hook=_without_duplicates, parse_constant=_refuse if finite else None)
     except (ValueError, RecursionError) as error:
@@ -62,4 +62,4 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")

@@ -73,7 +73,7 @@ class _Machine:
             step(self)
         return self._fail(f"its pickle has more than {_MAX_INSTRUCTIONS} instructions")
 
-    # -------------------------------------------------------------- reading
+    # --- reading
 
     def _take(self, n_bytes: int) -> bytes:
         taken = self._code[self._at : self._at + n_bytes]
@@ -99,7 +99,7 @@ class _Machine:
         line = self._take(end + 1 - self._at)[:-1]
         return self._text(line)
 
-    # -------------------------------------------------------------- the stack
+    # --- the stack
 
     def _push(self, value: Any) -> None:
         self._stack.append(value)
@@ -140,7 +140,7 @@ class _Machine:
                 self._fail(f"its pickle sets {str(key)[:_SHOWN_NAME_BYTES]!r} twice")
             target[key] = value
 
-    # -------------------------------------------------------------- dangerous instructions
+    # --- dangerous instructions
 
     def _global(self) -> None:
         name = f"{self._line()}.{self._line()}"
@@ -154,7 +154,7 @@ class _Machine:
     def _reduce(self) -> None:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Global) or function.call is None or not isinstance(arguments, tuple):
-            self._fail("its pickle calls something that is no function")
+            self._fail("its pickle calls something that is not a function")
         try:
             self._push(function.call(*arguments))
         except TypeError:  # wrong number of arguments; the functions check the rest
@@ -187,7 +187,7 @@ class _Machine:
             self._fail(f"its pickle is of protocol {version}; PyTorch writes protocol 2")
 
     def _fail(self, words: str, hint: str | None = None) -> NoReturn:
-        raise ModelFormatError(f"{self._file_name} is no sound PyTorch file: {words}.", hint)
+        raise ModelFormatError(f"{self._file_name} is not a sound PyTorch file: {words}.", hint)
 
 
 _STEPS: dict[bytes, Callable[[_Machine], None]] = {

@@ -72,4 +72,4 @@ def _validate(path: Path) -> None:
 
 
 def _damaged(path: Path, words: str) -> ModelFormatError:
-    return ModelFormatError(f"{path.name} is no sound safetensors file: {words}.")
+    return ModelFormatError(f"{path.name} is not a sound safetensors file: {words}.")

@@ -1,4 +1,4 @@
-"""Read the index of weights in several files: which tensor lies in which file beside it. Opens no weights by itself."""
+"""Read the index of weights in several files: which tensor is in which file beside it. Opens no weights by itself."""
 
 from __future__ import annotations
 

@@ -157,4 +157,4 @@ class _Archive:
             return self._fail(f"the entry name {raw[:40]!r} is not UTF-8")
 
     def _fail(self, words: str) -> NoReturn:
-        raise ModelFormatError(f"{self._file_name} is no sound PyTorch file: {words}.")
+        raise ModelFormatError(f"{self._file_name} is not a sound PyTorch file: {words}.")

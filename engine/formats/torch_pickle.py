@@ -122,7 +122,7 @@ class _TorchFile:
         """Return where a tensor that `read` returned begins in the file; 0 without numbers."""
         return tensor.ctypes.data - self._data.ctypes.data if tensor.size else 0
 
-    # -------------------------------------------------------------- the archive
+    # --- the archive
 
     def _require_zip(self) -> None:
         head = self._data[:300].tobytes()
@@ -133,7 +133,7 @@ class _TorchFile:
                 f"{self._path.name} is in PyTorch's format from before 1.6: a bare pickle, which Hearth does not run.",
                 "Load it with PyTorch where you trust it, and save it again.",
             )
-        self._fail(f"it begins with {head[:4]!r}, so it is no zip archive")
+        self._fail(f"it begins with {head[:4]!r}, so it is not a zip archive")
 
     def _find_root(self) -> str:
         roots = [name.removesuffix("/data.pkl") for name in self._entries if name.endswith("/data.pkl")]
@@ -154,7 +154,7 @@ class _TorchFile:
     def _bytes(self, entry: Entry) -> NDArray[np.uint8]:
         return self._data[entry.start : entry.start + entry.n_bytes]
 
-    # -------------------------------------------------------------- functions that the pickle may call
+    # --- functions that the pickle may call
 
     def _empty_dict(self, *arguments: Any) -> dict[Any, Any]:
         if arguments:
@@ -164,7 +164,7 @@ class _TorchFile:
     def _storage(self, key: Any) -> _Storage:
         """Return the storage of ("storage", type, name of the entry, device, number of elements)."""
         if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
-            self._fail("its pickle names something that is no storage")
+            self._fail("its pickle names something that is not a storage")
         _, kind, name, _, count = key
         if not isinstance(kind, Global) or kind.name not in _STORAGES:
             self._fail("its pickle names a storage without a type")
@@ -216,12 +216,12 @@ class _TorchFile:
 
     def _whole_numbers(self, values: Any) -> tuple[int, ...]:
         if not isinstance(values, tuple) or not all(type(value) is int and 0 <= value < 1 << 48 for value in values):
-            self._fail("it has a tensor whose place or shape is no row of whole numbers")
+            self._fail("it has a tensor whose place or shape is not a row of whole numbers")
         if len(values) > _MAX_DIMENSIONS:
             self._fail(f"it has a tensor of {len(values)} dimensions; at most {_MAX_DIMENSIONS} are accepted")
         return values
 
-    # -------------------------------------------------------------- the result
+    # --- the result
 
     def _collect(self, value: Any, prefix: str, tensors: dict[str, Tensor], depth: int) -> None:
         if not isinstance(value, dict) or depth > _MAX_NESTING:
@@ -239,7 +239,7 @@ class _TorchFile:
                 tensors[name] = inner
 
     def _fail(self, words: str) -> NoReturn:
-        raise ModelFormatError(f"{self._path.name} is no sound PyTorch file: {words}.")
+        raise ModelFormatError(f"{self._path.name} is not a sound PyTorch file: {words}.")
 
 
 def _strided(values: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:

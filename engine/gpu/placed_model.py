@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,17 +19,17 @@ from engine.executor.learned_hot import LearnedHot
 from engine.gpu import prompt_setup
 from engine.gpu.background_reads import pin_weights, prefetch_weights
 from engine.gpu.loaded_part import LoadedPart
-from engine.gpu.placement_text import is_for_want_of_memory, placement_summary, why_unused
+from engine.gpu.placement_text import hot_share, is_for_want_of_memory, placement_summary, why_unused
 from engine.gpu.token.balance import TOKENS, Timed, can_balance, settle, timed
 from engine.gpu.trial import budget
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
-from engine.gpu.vram_policy import VramPolicy
 from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.loading.modes import choose_mode
 from engine.model.kv_cache import read_cache_bytes
 from engine.placement.setting import KnownInputs
 from engine.placement.solving import Solved, solve_model
+from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 
@@ -41,7 +40,9 @@ if TYPE_CHECKING:
     from engine.gpu.prefill.prefill import StreamingSpeed
     from engine.gpu.prefill.prompts import Prompts
     from engine.gpu.token.transformer import GpuTransformer
+    from engine.gpu.vram_policy import VramPolicy
     from engine.gpu.weights.cache import GpuCache
+    from engine.gpu.weights.expert_slots import ExpertSlots
     from engine.loading.load_context import LoadContext
     from engine.machine.graphics import GpuInfo
     from engine.machine.read_rates import ReadRates
@@ -68,28 +69,24 @@ class PlacedModel:
     or why no longer, in a sentence.
     """
 
-    def __init__(self, opened: OpenedGpu, base: LoadContext, reopen: Callable[[], OpenedGpu] | None = None) -> None:
-        """opened: owned by this object from now on. reopen: opens the GPU again after it was released; may raise
-        GpuUnusableError.
-        """
+    def __init__(self, opened: OpenedGpu, base: LoadContext, policy: VramPolicy) -> None:
+        """opened: owned by this object from now on. policy: limits the memory, and shrinks when it runs out."""
         self._opened, self._gpu, self._base = opened, opened.gpu, base
         self._part: LoadedPart | None = None
         self._learned = LearnedHot(base.opened) if base.engine.adapt else None
-        self._policy = VramPolicy(base.engine.vram_budget_gib is None)
-        self._reopen = reopen
-        self._is_away = False  # the GPU was released because its memory was full, and may be opened again
-        self._mode: Mode = base.engine.mode
-        self._budget_bytes = 0  # of the current placement
-        self._first_budget_bytes = 0  # of the first placement
-        self._least_positions = 0  # of a conversation that the KV cache must hold, if that has grown
-        self._setting: Setting | None = None  # of the current placement
+        self._policy = policy
+        self.mode: Mode = base.engine.mode
+        self.budget_bytes = 0  # of the current placement
+        self.first_budget_bytes = 0  # of the first placement
+        self.least_positions = 0  # of a conversation that the KV cache must hold, if that has grown
+        self.setting: Setting | None = None  # of the current placement
         self._read_rates: dict[Mode, ReadRates] | None = None  # measured with this model; None: remembered ones
         self.reading: Prefetch | None = None
         self.generation = 0
         self.notes: list[str] = []
         self.reason = ""
 
-    # ------------------------------------------------------------ loading
+    # --- loading
 
     def load(
         self,
@@ -140,21 +137,21 @@ class PlacedModel:
             except CudaOutOfMemoryError as error:
                 self._drop()
                 self._policy.shrink(placement.vram_bytes, None)
-                self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
+                self.note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM was not available: less was placed there.")
                 log.info("%s (%s)", self.notes[-1], error)
                 continue
             except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
                 raise GpuUnusableError(f"{self._opened.info.name} failed while it was loaded ({error})") from error
             self.reason = placement_summary(self.name, placement, self._base.opened.config)
-            self._mode = self.mode_and_reason()[0]
-            self._budget_bytes = placement.origins.vram_budget_bytes
-            self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
-            self._setting = solved.setting
+            self.mode = self.mode_and_reason()[0]
+            self.budget_bytes = placement.origins.vram_budget_bytes
+            self.first_budget_bytes = self.first_budget_bytes or self.budget_bytes
+            self.setting = solved.setting
             return solved, times
         raise GpuFullError(f"the memory of {self._opened.info.name} ran out {_ATTEMPTS} times while it was loaded")
 
-    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> ReadTimes | None:
+    def _timed(self, solved: Solved, cancelled: CancelCheck) -> ReadTimes | None:
         """Return the times of tokens; None if neither side could take neurons from the other."""
         if not can_balance(solved.setting, self.placement, self._now.model):
             return None
@@ -174,7 +171,7 @@ class PlacedModel:
         pending = (self.reading, None if self._part is None else self._part.pinned_weights)
         return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
 
-    def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
+    def _solved(self, mode: Mode, cancelled: CancelCheck) -> Solved:
         base, steps = self._base, self._base.steps
         engine = replace(base.engine, mode=mode, context=base.context, kv_cache=base.kv_codec)
 
@@ -186,7 +183,7 @@ class PlacedModel:
 
         steps.begin("placing")
         known = KnownInputs(
-            base.weights, self._opened.info, predictor, base.ram, base.drafts is not None, self._least_positions
+            base.weights, self._opened.info, predictor, base.ram, base.drafts is not None, self.least_positions
         )  # fmt: skip
         return solve_model(
             base.opened, engine, job=Job(cancelled), known=known, vram_bytes=self._policy.limit, limit_s=_PLACING_S,
@@ -230,7 +227,7 @@ class PlacedModel:
             return mode, reason
         return mode, choose_mode(self._base.opened, wanted)[1]
 
-    # ------------------------------------------------------------ computing
+    # --- computing
 
     @property
     def name(self) -> str:
@@ -259,6 +256,18 @@ class PlacedModel:
     @property
     def placement(self) -> Placement:
         return self._now.placement
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole model is on the GPU."""
+        placement = self._now.placement
+        everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"
+        return everywhere and hot_share(placement, self._base.opened.config) == 1
+
+    def holds(self, n_tokens: int) -> bool:
+        """Return whether a conversation of this length, or of the whole context, fits into the KV cache."""
+        n_positions = min(n_tokens, self._base.context) * self._base.engine.sequences
+        return self._part is None or n_positions <= self.placement.cached_positions
 
     def transformer(self, mode: Mode) -> GpuTransformer:
         """As LoadedPart.transformer."""
@@ -292,7 +301,7 @@ class PlacedModel:
         """As LoadedPart.new_cache."""
         return self._loaded_part.new_cache(context)
 
-    # ------------------------------------------------------------ memory
+    # --- memory
 
     @property
     def part_bytes(self) -> dict[str, int]:
@@ -316,9 +325,29 @@ class PlacedModel:
         measured = budget.process_bytes(self._opened.info.index)
         return sum(self.part_bytes.values()) if measured is None else measured
 
-    # ------------------------------------------------------------ helpers
+    @property
+    def expert_slots(self) -> ExpertSlots | None:
+        """The expert slots; None without experts."""
+        return None if self._part is None else self._part.loaded.expert_slots
 
-    def _note(self, sentence: str) -> None:
+    def save_heat(self, at_once: bool = True) -> float | None:
+        """Save the experts' heat if the model adapts, as LearnedHot.save. Call this between answers."""
+        self._take_heat()
+        return None if self._learned is None else self._learned.save(at_once)
+
+    def free_bytes(self) -> int | None:
+        """Return the free bytes of the GPU, from CUDA if it is open; None: unknown."""
+        if not isinstance(self._gpu, CudaGpu):
+            return budget.free_bytes(self._opened.info.index)
+        try:
+            self._gpu.enter()
+            return self._gpu.device.memory()[0]
+        except CudaError:
+            return None
+
+    # --- helpers
+
+    def note(self, sentence: str) -> None:
         """Add a note. Only the newest few are kept, because an engine may run for weeks."""
         self.notes = [*self.notes, sentence][-_MOST_NOTES:]
 
@@ -355,6 +384,22 @@ class PlacedModel:
         if self._learned is not None and self._part is not None and self._now.expert_slots is not None:
             self._learned.take(self._now.expert_slots)
 
-    def _close_gpu(self) -> None:
+    def close(self, reason: str = "") -> None:
+        """Release everything, and close the GPU. Idempotent. reason: why it is not used any more, or ""."""
+        self._drop()
+        self.reason = reason or self.reason
         with contextlib.suppress(CudaError):
             self._gpu.close()
+
+    def use_gpu(self, opened: OpenedGpu) -> None:
+        """Compute on this GPU, which the object owns, from the next load on."""
+        self._opened, self._gpu = opened, opened.gpu
+
+    def works(self) -> bool:
+        """Return whether the GPU still responds."""
+        try:
+            self._gpu.enter()
+            self._gpu.synchronize()
+        except CudaError:
+            return False
+        return True

@@ -12,12 +12,10 @@ from collections.abc import Callable
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
 from engine.gpu.placed_model import PlacedModel
-from engine.gpu.placement_text import hot_share
 from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
-from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S
-from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.job import Job, never
+from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S, VramPolicy
+from engine.job import CancelCheck, Job, never
 from engine.loading.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
@@ -26,34 +24,31 @@ from engine.placement.kv_positions import kv_sizes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.rebalancing import saved_by_kv
-from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
 _THERE_AND_BACK = 2  # placings for a short answer between two of a long chat
-_USUAL_ANSWER = 256  # tokens, for which placing the model again shall pay
+_USUAL_ANSWER = 256  # tokens: placing the model again must pay within these
 
 
-class GpuResidency(PlacedModel):
-    """A PlacedModel that shares GPU memory and RAM with other programs."""
+class GpuResidency:
+    """Shares GPU memory and RAM between a PlacedModel, which it owns, and other programs."""
 
-    _release_other: Callable[[], bool] = staticmethod(lambda: False)
-    _placing_s = 1.0  # that placing for another number of tokens took last
+    def __init__(self, opened: OpenedGpu, base: LoadContext, reopen: Callable[[], OpenedGpu] | None = None) -> None:
+        """opened: owned by `placed` from now on. reopen: opens the GPU again after it was released; may raise
+        GpuUnusableError.
+        """
+        self._base, self._reopen = base, reopen
+        self._policy = VramPolicy(base.engine.vram_budget_gib is None)
+        self.placed = PlacedModel(opened, base, self._policy)
+        self._is_away = False  # the GPU was released because its memory was full, and may be opened again
+        self._release_other: Callable[[], bool] = lambda: False
+        self._placing_s = 1.0  # that placing for another number of tokens took last
 
     def release_first(self, other: Callable[[], bool] = lambda: False) -> None:
         """Call `other` before the model releases memory; it returns whether something less useful was released."""
         self._release_other = other
-
-    @property
-    def expert_slots(self) -> ExpertSlots | None:
-        """The expert slots; None without experts."""
-        return None if self._part is None else self._part.loaded.expert_slots
-
-    def save_heat(self, at_once: bool = True) -> float | None:
-        """Save the experts' heat if the model adapts, as LearnedHot.save. Call this between answers."""
-        self._take_heat()
-        return None if self._learned is None else self._learned.save(at_once)
 
     def make_ready(self, mode: Mode) -> None:
         """Prepare `transformer` for a mode. Call this between answers.
@@ -61,158 +56,136 @@ class GpuResidency(PlacedModel):
         If the mode needs more memory, place the model again; if the GPU fails, give it up.
         """
         try:
-            self.transformer(mode)
+            self.placed.transformer(mode)
         except (DeviceMemoryError, CudaOutOfMemoryError):
             self._load_again(mode)
         except CudaError as error:
             self.give_up(str(error))
 
-    # ------------------------------------------------------------ the length of a conversation
-
-    def holds(self, n_tokens: int) -> bool:
-        """Return whether a conversation of this length, or of the whole context, fits into the KV cache."""
-        n_positions = min(n_tokens, self._base.context) * self._base.engine.sequences
-        return self._part is None or n_positions <= self.placement.cached_positions
+    # --- the length of a conversation
 
     def should_place_for(self, n_prompt: int, n_answer: int) -> bool:
-        """Return whether to place the model again for a conversation with an answer of so many tokens at most.
+        """Return whether to place the model again for a conversation with an answer of this many tokens at most.
 
         It does not fit into the KV cache, or an earlier one left so much KV cache that placing again pays, even if the
-        earlier one goes on afterwards.
+        earlier one continues afterwards.
         """
         n_tokens = n_prompt + n_answer
-        if not self.holds(n_tokens):
+        if not self.placed.holds(n_tokens):
             return True
-        if self._part is None or self._setting is None:
+        if not self.placed.is_usable or self.placed.setting is None:
             return False
-        if kv_sizes(self._base.context, n_tokens)[0] >= self._least_positions:
+        if kv_sizes(self._base.context, n_tokens)[0] >= self.placed.least_positions:
             return False
-        saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self._setting, self.placement, n_tokens)
+        saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self.placed.setting, self.placed.placement, n_tokens)
         return saved_s > _THERE_AND_BACK * self._placing_s
 
-    def place_for(self, n_tokens: int, cancelled: Callable[[], bool] = never) -> None:
+    def place_for(self, n_tokens: int, cancelled: CancelCheck = never) -> None:
         """Place the model again with KV cache for a conversation of this length. All caches become invalid.
 
         Raises: Cancelled, with nothing changed; no other errors: if it fails, the CPU computes.
         """
-        before, began = self._least_positions, time.monotonic()
-        have, context = self.placement.cached_positions, self._base.context
-        self._least_positions = 0 if n_tokens <= kv_sizes(context)[0] else min(n_tokens, context)
+        before, began = self.placed.least_positions, time.monotonic()
+        have, context = self.placed.placement.cached_positions, self._base.context
+        self.placed.least_positions = 0 if n_tokens <= kv_sizes(context)[0] else min(n_tokens, context)
         self._release_other()  # it may use what the earlier placement left of the budget
         try:
-            self._load_again(self._mode, lambda: self._part is not None and cancelled())
+            self._load_again(self.placed.mode, lambda: self.placed.is_usable and cancelled())
         except Cancelled:
-            self._least_positions = before
+            self.placed.least_positions = before
             raise
         self._placing_s = time.monotonic() - began
-        if self._part is not None:
-            if self.placement.cached_positions > have:
-                self._note("The conversation needs more KV cache on the GPU: less of the model is there now.")
+        placed = self.placed
+        if placed.is_usable:
+            if placed.placement.cached_positions > have:
+                placed.note("The conversation needs more KV cache on the GPU: less of the model is there now.")
             else:
-                self._note("A shorter conversation needs less KV cache on the GPU: more of the model is there now.")
+                placed.note("A shorter conversation needs less KV cache on the GPU: more of the model is there now.")
 
-    # ------------------------------------------------------------ sharing
+    # --- sharing
 
     def make_room(self, at_once: bool = False) -> None:
         """Place the model with less memory if other programs need it. Call this between answers.
 
         at_once: memory ran out, so shrink whatever is free. With a budget from the user, only that shrinks the model.
         """
-        if self._part is None:
+        if not self.placed.is_usable:
             return
-        self.spare_ram()
-        free = self._free_bytes()
+        self.placed.spare_ram()
+        free = self.placed.free_bytes()
         if not at_once and not self._policy.is_short(free):
             return
         if self._release_other():
-            free = self._free_bytes()
+            free = self.placed.free_bytes()
             if at_once or not self._policy.is_short(free):
                 return
-        self._policy.shrink(self._part.loaded.placement.vram_bytes, free)
-        self._note("The GPU's memory ran short: less of the model is there now.")
-        self._load_again(self._mode)
+        self._policy.shrink(self.placed.placement.vram_bytes, free)
+        self.placed.note("The GPU's memory ran short: less of the model is there now.")
+        self._load_again(self.placed.mode)
 
-    def balance(self, cancelled: Callable[[], bool] = never) -> float | None:
+    def balance(self, cancelled: CancelCheck = never) -> float | None:
         """Release GPU memory and pinned RAM that other programs need, or take GPU memory back.
 
         Call this while the engine is idle. Returns the seconds until the next useful call; None: never. cancelled:
         checked before anything moves. Raises nothing; `notes` says what changed.
         """
-        if not self._policy.is_automatic or (self._part is None and not self._is_away):
-            return LOOK_EVERY_S if self.spare_ram() else None
+        if not self._policy.is_automatic or (not self.placed.is_usable and not self._is_away):
+            return LOOK_EVERY_S if self.placed.spare_ram() else None
         if (wait := self._policy.seconds_to_look) > 0:
             return wait
         self.make_room()
         try:
             self._take_back(cancelled)
         except Cancelled:
-            log.info("What is free of the GPU is not taken now: there is something to answer")
-        away = self._part is None and not self._is_away
+            log.info("Free GPU memory is not taken now: a request is waiting")
+        away = not self.placed.is_usable and not self._is_away
         return None if away else max(self._policy.seconds_to_look, 0.1)
 
-    def _take_back(self, cancelled: Callable[[], bool]) -> None:
-        info, held = self._opened.info, self.vram_bytes
-        free = self._free_bytes() if self._part is not None else budget.free_bytes(info.index)
-        now = 0 if self._part is None else self._budget_bytes
+    def _take_back(self, cancelled: CancelCheck) -> None:
+        info, held = self.placed.info, self.placed.vram_bytes
+        free = self.placed.free_bytes() if self.placed.is_usable else budget.free_bytes(info.index)
+        now = self.placed.budget_bytes if self.placed.is_usable else 0
         found = self._policy.to_take_back(free, held, info.total_bytes or 0, now)
-        if found is None or (self._part is not None and self.is_whole):
+        if found is None or (self.placed.is_usable and self.placed.is_whole):
             return
-        limit, more = self._policy.limit, found - self._first_budget_bytes
+        limit, more = self._policy.limit, found - self.placed.first_budget_bytes
         # If the gain over the first budget is small, use that one, because its placement is stored already.
         self._policy.taken(None if limit is not None and 0 <= more < LEAST_GAIN_BYTES else found)
         try:
-            if self._part is None:
+            if not self.placed.is_usable:
                 self._open_again()
             # Cancelling is safe only while the old part is still loaded.
-            self._load_again(self._mode, lambda: self._part is not None and cancelled())
+            self._load_again(self.placed.mode, lambda: self.placed.is_usable and cancelled())
         except GpuUnusableError as error:
-            log.info("The GPU cannot be had again: %s", error)
+            log.info("The GPU cannot be opened again: %s", error)
         except Cancelled:
             self._policy.limit = limit  # nothing has changed
             raise
-        if self._part is None:
+        if not self.placed.is_usable:
             self._policy.failed()
             return
         self._is_away = False
         self._policy.worked()
-        self._note("Memory of the GPU is free again: more of the model is there now.")
+        self.placed.note("Memory of the GPU is free again: more of the model is there now.")
 
     def spare_bytes(self) -> int:
         """Return how many bytes of its budget the model leaves unused, if they are free now."""
-        if self._part is None:
+        if not self.placed.is_usable:
             return 0
-        left, free = self._budget_bytes - self.placement.vram_bytes, self._free_bytes()
-        margin = memory_plan.margin_bytes(self._opened.info.total_bytes or 0) if self._policy.is_automatic else 0
+        left, free = self.placed.budget_bytes - self.placed.placement.vram_bytes, self.placed.free_bytes()
+        margin = memory_plan.margin_bytes(self.placed.info.total_bytes or 0) if self._policy.is_automatic else 0
         return max(0, left if free is None else min(left, free - margin))
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole model is on the GPU."""
-        placement = self._now.placement
-        everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"
-        return everywhere and hot_share(placement, self._base.opened.config) == 1
 
     def _open_again(self) -> None:
         """Open the GPU again. Raises: GpuUnusableError."""
         if self._reopen is None:
             raise GpuUnusableError("it was released for good")
-        self._opened = self._reopen()
-        self._gpu = self._opened.gpu
+        self.placed.use_gpu(self._reopen())
 
-    def _free_bytes(self) -> int | None:
-        """Return the free bytes of the GPU, from CUDA if it is open; None: unknown."""
-        if not isinstance(self._gpu, CudaGpu):
-            return budget.free_bytes(self._opened.info.index)
-        try:
-            self._gpu.enter()
-            return self._gpu.device.memory()[0]
-        except CudaError:
-            return None
-
-    def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = never) -> None:
+    def _load_again(self, mode: Mode, cancelled: CancelCheck = never) -> None:
         """Place and load the model again. If that fails, the CPU computes, until there is memory again."""
         try:
-            self.load(mode, job=Job(cancelled), balancing=False)  # an answer may be waiting
+            self.placed.load(mode, job=Job(cancelled), balancing=False)  # an answer may be waiting
         except (GpuUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)
@@ -225,37 +198,24 @@ class GpuResidency(PlacedModel):
         if isinstance(error.__cause__, CudaOutOfMemoryError):
             error.hint = "Send the message again: less of the model is on the GPU now."
             self.make_room(at_once=True)
-        elif not self._works():
+        elif not self.placed.works():
             error.hint = "Send the message again: the CPU computes it. To try the GPU again, load the model again."
             self.give_up(error.message)
 
     def give_up(self, reason: str) -> None:
         """Stop using the GPU for good. reason: half a sentence. Raises nothing."""
         self._is_away = False
-        self._drop()
-        self._close_gpu()
-        self.reason = f"The GPU is not used any more: {reason.rstrip('.')}"
+        self.placed.close(f"The GPU is not used any more: {reason.rstrip('.')}")
 
     def release_for_now(self, reason: str) -> None:
         """Release the GPU until it has memory for the model. reason: a sentence."""
-        self._drop()
-        self._close_gpu()
-        self._is_away, self.reason = self._reopen is not None, reason
+        self.placed.close(reason)
+        self._is_away = self._reopen is not None
 
     def close(self) -> None:
         """Release everything, and close the GPU. Idempotent."""
         self._is_away = False
-        self._drop()
-        self._close_gpu()
-
-    def _works(self) -> bool:
-        """Return whether the GPU still responds."""
-        try:
-            self._gpu.enter()
-            self._gpu.synchronize()
-        except CudaError:
-            return False
-        return True
+        self.placed.close()
 
 
 def load_residency(
@@ -274,8 +234,7 @@ def load_residency(
     engine = base.engine
     base.steps.begin("machine")
     if not engine.hardware_file:  # measure before the model takes GPU memory
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), gpus=True)
         info = next((one for one in profile.gpus if one.uuid == info.uuid), info)
     try:
@@ -285,18 +244,18 @@ def load_residency(
 
         base.steps.begin("gpu")
 
-        def open_gpu(cancelled: Callable[[], bool] = never) -> OpenedGpu:
+        def open_gpu(cancelled: CancelCheck = never) -> OpenedGpu:
             return choice.open_tried(gpu, profile, threads, not engine.hardware_file, cancelled)
 
         part = GpuResidency(open_gpu(job.cancelled), base, open_gpu)
         try:
-            part.load(engine.mode, job)
+            part.placed.load(engine.mode, job)
         except GpuFullError as error:
             part.release_for_now(f"The CPU computes: {error}")
             if engine.device == "cuda" or engine.vram_budget_gib is not None:
                 raise
             choice.refuse(engine, str(error))
-            return part, part.reason
+            return part, part.placed.reason
         except BaseException:
             part.close()
             raise

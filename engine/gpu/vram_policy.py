@@ -38,7 +38,7 @@ class VramPolicy:
         self._looked_at = clock()
         self._could_be: int | None = None  # possible budget at the last check
 
-    # ------------------------------------------------------------ releasing
+    # --- releasing
 
     def is_short(self, free: int | None) -> bool:
         """Return whether the GPU has too little free memory for other programs. free: bytes; None: unknown."""
@@ -50,7 +50,7 @@ class VramPolicy:
         self.limit = max(0, min(int(SMALLER * placed), placed - lacking))
         self._changed()
 
-    # ------------------------------------------------------------ taking back
+    # --- taking back
 
     @property
     def seconds_to_look(self) -> float:

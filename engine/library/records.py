@@ -34,7 +34,7 @@ def from_json(kind: type[Record], values: object, where: str) -> Record:
     return record
 
 
-# ------------------------------------------------------------------ to be had
+# --- available models
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class MachineLine:
     measured: bool  # whether the rates were measured, or taken from what such machines usually reach
 
 
-# ------------------------------------------------------------------ on a hub
+# --- on a hub
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Download:
     hint: str = ""
 
 
-# ------------------------------------------------------------------ owned
+# --- owned
 
 InstalledState = Literal["ready", "needs preparing", "broken"]
 Origin = Literal[
@@ -308,7 +308,7 @@ class InstalledModel:
 DRAFT_SHARE = 1 / 8  # most bytes of a model that guesses tokens for another one, relative to that one's
 
 
-# ------------------------------------------------------------------ prepared
+# --- prepared
 
 PrepareStage = Literal["convert", "profile", "train", "solve"]
 

@@ -174,7 +174,7 @@ def choose_backend(
     Raises: KernelUnavailableError if the kernels were requested and cannot run; Cancelled.
     """
     if wanted == "reference":
-        return Backend("As asked")
+        return Backend("As requested")
     try:
         from native_kernels.cpu.operators import CpuOperators
         from native_kernels.cpu.runtime.pool import OWN_KERNELS, Pool

@@ -143,9 +143,9 @@ def choose_mode(
     if wanted == "sparse":
         if not opened.has_predictors:
             raise no_predictors(opened)
-        return "sparse", "Only the neurons that the predictors expect are computed, as asked"
+        return "sparse", "Only the neurons that the predictors expect are computed, as requested"
     if wanted == "dense":
-        return "dense", "Every neuron is computed, as asked"
+        return "dense", "Every neuron is computed, as requested"
     if wanted not in ("auto", "exact"):
         raise InvalidRequestError(f"Unknown mode {wanted!r}; known are auto, sparse, exact and dense.")
     if not opened.config.has_some_zeros:

@@ -90,8 +90,8 @@ def _unknown(message: str) -> ApiError:
 async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
     """Raises: ApiError if it is too large or arrives too slowly."""
     too_large = ApiError(413, "body_too_large", f"The body is larger than {MOST_BODY_BYTES >> 20} MiB.")
-    told = next((value for name, value in headers if name == b"content-length"), b"0")
-    if int(told) > MOST_BODY_BYTES:
+    length = next((value for name, value in headers if name == b"content-length"), b"0")
+    if int(length) > MOST_BODY_BYTES:
         raise too_large
     body = bytearray()
     try:

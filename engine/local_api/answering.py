@@ -116,7 +116,7 @@ class ApiAnswers:
                 if self._waits_for_load(turn):
                     return has_answered
                 end = interrupted("Hearth loaded another model instead. Ask again.")
-            except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            except Exception as error:  # noqa: BLE001 - the caller must get any error
                 end = failure_of(error)
             has_answered = True
             self._line.finish(turn, end)
@@ -219,7 +219,7 @@ class ApiAnswers:
         )
         return events, Telling(turn, asked_for, notes)
 
-    # ------------------------------------------------------------------ several at once
+    # --- several at once
 
     def _may_join(self, turn: Turn) -> bool:
         """Return whether a request may be answered together with others.
@@ -255,7 +255,7 @@ class ApiAnswers:
                 self._let_window()
                 if self._joint is not None and len(self._running) < n_running:
                     self._joint.learn()
-            except Exception:  # each answer has gone on before; one that cannot go on fails by itself
+            except Exception:  # one that cannot continue fails by itself
                 log.exception("An error between the steps of several answers")
             waiting = self._next_to_join()
 
@@ -283,7 +283,7 @@ class ApiAnswers:
             if session is None:
                 return False
             self._running.append(_Running(turn, session, *self._begin(turn, session, asked_for)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             self._line.finish(turn, failure_of(error))
         return True
 
@@ -367,7 +367,7 @@ class ApiAnswers:
                 self._line.put_back(one.turn)
 
     def _let_window(self) -> None:
-        """Let the window's requests go first. Answers whose model is gone or was placed anew afterwards end."""
+        """Let the window's requests go first. Answers whose model is gone or was placed again afterwards end."""
         if self._window.waits():
             self._window.go_first()
         session = self._window.session
@@ -378,8 +378,8 @@ class ApiAnswers:
                 self._finish(one, interrupted("Hearth is closing."))
 
     def _fail_all(self, error: DeviceFailedError) -> None:
-        if self._running and (gpu := self._running[0].session.model.gpu):
-            gpu.after_failure(error)
+        if self._running and (residency := self._running[0].session.model.residency):
+            residency.after_failure(error)
         for one in list(self._running):
             self._finish(one, failure_of(error))
 
@@ -392,7 +392,7 @@ class ApiAnswers:
         self._running.remove(one)
         try:
             one.close()
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             return error
         return None
 
@@ -510,7 +510,7 @@ class Telling:
             self._turn.tokens += 1
             if self._notes is not None:
                 self._notes.token(event.token_id)
-        shown = () if self._notes is None else self._notes.told(text, end is not None)
+        shown = () if self._notes is None else self._notes.tokens_of(text, end is not None)
         if self._parts is None:
             parts: tuple[Part, ...] = (TextPart(text),) if text else ()
         else:
@@ -531,7 +531,7 @@ class Telling:
 
 
 def _taken_away() -> ApiError:
-    return interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
+    return interrupted("The model was reloaded or unloaded during the answer; ask again.")
 
 
 def _grammar(model: LoadedModel, turn: Turn, asked_for: Asked) -> Grammar | None:

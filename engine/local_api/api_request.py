@@ -56,7 +56,7 @@ class ApiRequest:
     """One request. messages: {"role", "content"}; those of the assistant may have calls (list of Call) and reasoning,
     those of the role tool have the id and name of a call. prompt: of a completion; a text, or token ids. alternatives:
     number of tokens to report besides the chosen one; None: no probabilities at all. inputs: of embeddings; texts, or
-    token ids. dimensions: keeps so many numbers of each vector; None: all.
+    token ids. dimensions: keeps this many numbers of each vector; None: all.
     """
 
     what: What
@@ -254,7 +254,7 @@ def check_sampling(values: dict[str, Any]) -> None:
             raise wrong(error.message, name) from None
 
 
-# ------------------------------------------------------------------ what is to be answered
+# --- what is to be answered
 
 
 def _messages(values: dict[str, Any], ignored: list[str]) -> list[ChatMessage]:

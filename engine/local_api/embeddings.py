@@ -60,14 +60,14 @@ def _inputs(given: Any) -> list[str | list[int]]:
 def embeddings_reply(api_request: ApiRequest, model: str, end: End) -> dict[str, Any]:
     """Return the reply to a request, by the model with that name."""
     vectors = [vector.astype("<f4") for vector in end.vectors]
-    told: list[Any] = (
+    coded: list[Any] = (
         [base64.b64encode(vector.tobytes()).decode() for vector in vectors]
         if api_request.as_base64
         else [vector.tolist() for vector in vectors]
     )
     return {
         "object": "list",
-        "data": [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(told)],
+        "data": [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(coded)],
         "model": model,
         "usage": {"prompt_tokens": end.prompt_tokens, "total_tokens": end.prompt_tokens},
     }

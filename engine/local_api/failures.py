@@ -79,6 +79,6 @@ def failure_of(error: Exception) -> ApiError:
         status, code = next((_REFUSALS[cls] for cls in type(error).__mro__ if cls in _REFUSALS), (500, "engine_failed"))
         return ApiError(status, code, f"{error.message} {error.hint}" if status >= 500 else error.message)
     if isinstance(error, MemoryError):
-        return ApiError(503, "out_of_memory", "The memory is used up. Close other programs, or ask for less.")
+        return ApiError(503, "out_of_memory", "The memory is used up. Close other programs, or request less.")
     log.error("A request of the local API failed", exc_info=error)
     return ApiError(500, "internal_error", "Hearth has a fault of its own; its log says more.")

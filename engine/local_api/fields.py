@@ -14,7 +14,7 @@ LONGEST_STOP = 1000  # characters
 
 def read_object(body: bytes) -> dict[str, Any]:
     def no_number(name: str) -> None:
-        raise ValueError(f"{name} is no number of JSON")
+        raise ValueError(f"{name} is not a number of JSON")
 
     try:
         values = json.loads(body, parse_constant=no_number)
@@ -25,11 +25,11 @@ def read_object(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise wrong(f"The body is not JSON: {error}.", code="invalid_json") from None
     if not isinstance(values, dict):
-        raise wrong("The body is no JSON object.", code="invalid_json")
+        raise wrong("The body is not a JSON object.", code="invalid_json")
     return values
 
 
-# ------------------------------------------------------------------ fields
+# --- fields
 
 _WORDS: dict[type, str] = {
     str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object",

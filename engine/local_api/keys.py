@@ -53,7 +53,7 @@ def _read(file: Path) -> str:
         with file.open("rb") as opened:
             return opened.read(_MOST_FILE_BYTES).decode("utf-8").strip()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise InvalidRequestError(f"The key cannot be read from {file}: {why}.", "Name another file.") from error
 
 

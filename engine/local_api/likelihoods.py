@@ -40,7 +40,7 @@ class TokenLikelihood(Likelihood):
 
 
 class Notes:
-    """The probabilities of one answer. Generate it with a sampler from `watched`; `told` returns the tokens
+    """The probabilities of one answer. Generate it with a sampler from `watched`; `tokens_of` returns the tokens
     whose text was sent.
     """
 
@@ -75,7 +75,7 @@ class Notes:
         self._waiting.append(TokenLikelihood(one.spelt, one.logprob, self._chars, others))
         self._chars += len(self._stream.push(token))
 
-    def told(self, text: str, is_last: bool = False) -> tuple[TokenLikelihood, ...]:
+    def tokens_of(self, text: str, is_last: bool = False) -> tuple[TokenLikelihood, ...]:
         """Return the tokens of this text, which follows the previously sent text. Tokens of a stop text are never
         included.
         """

@@ -10,7 +10,7 @@ from typing import Any
 from engine.local_api.api_request import ApiRequest
 from engine.local_api.failures import ApiError
 from engine.local_api.likelihoods import TokenLikelihood
-from engine.local_api.parts import Part, ThoughtPart, Told
+from engine.local_api.parts import Part, ThoughtPart, WholeAnswer
 from engine.local_api.replies import event
 from engine.local_api.turns import End
 from engine.tool_calls.call_reader import ArgumentsPart, CallPart
@@ -28,14 +28,14 @@ class MessagesReply:
         self._n_blocks = 0
         self._open = ""  # the kind of the open block
 
-    def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
+    def whole(self, answer: WholeAnswer, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
         """A call whose arguments were cut off is left out."""
         content: list[dict[str, Any]] = []
-        if told.thought:
-            content.append({"type": "thinking", "thinking": told.thought, "signature": ""})
-        if told.text:
-            content.append({"type": "text", "text": told.text})
-        for call in told.calls:
+        if answer.thought:
+            content.append({"type": "thinking", "thinking": answer.thought, "signature": ""})
+        if answer.text:
+            content.append({"type": "text", "text": answer.text})
+        for call in answer.calls:
             try:
                 given = json.loads(call.arguments)
             except ValueError:

@@ -105,7 +105,7 @@ class PartsReader:
 
 
 @dataclass(frozen=True)
-class ToldCall:
+class WholeCall:
     """A call whose arguments are complete JSON unless the answer was cut off."""
 
     id: str
@@ -114,15 +114,15 @@ class ToldCall:
 
 
 @dataclass(frozen=True)
-class Told:
+class WholeAnswer:
     """All parts of an answer, joined."""
 
     thought: str = ""
     text: str = ""
-    calls: tuple[ToldCall, ...] = ()
+    calls: tuple[WholeCall, ...] = ()
 
     @classmethod
-    def of(cls, parts: Iterable[Part]) -> Told:
+    def of(cls, parts: Iterable[Part]) -> WholeAnswer:
         thought, text, calls = list[str](), list[str](), list[tuple[CallPart, list[str]]]()
         for part in parts:
             if isinstance(part, CallPart):
@@ -131,8 +131,8 @@ class Told:
                 calls[-1][1].append(part.text)
             else:
                 (thought if isinstance(part, ThoughtPart) else text).append(part.text)
-        told = (ToldCall(call.id, call.name, "".join(arguments)) for call, arguments in calls)
-        return cls("".join(thought), "".join(text), tuple(told))
+        whole = (WholeCall(call.id, call.name, "".join(arguments)) for call, arguments in calls)
+        return cls("".join(thought), "".join(text), tuple(whole))
 
     @property
     def parts(self) -> Iterable[Part]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError
-from engine.text.context_fit import ChatMessage, ChatRoom, Encode, most_chars
+from engine.text.context_fit import ChatMessage, ContextWindow, Encode, most_chars
 from engine.tool_calls.call_format import CallFormat
 from engine.tool_calls.call_style import call_style
 from engine.tool_calls.chat_encoder import chat_encoder
@@ -48,7 +48,7 @@ def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
         return Asked(given, sampling)
 
     def fit(messages: list[ChatMessage], encode: Encode) -> list[int]:
-        return ChatRoom(capacity).fit(messages, sampling.max_tokens, encode, "stop").prompt
+        return ContextWindow(capacity).fit(messages, sampling.max_tokens, encode, "stop").prompt
 
     prompt = _prompt(api_request, tokenizer, sampling.thinking, capacity, fit)
     opened = "" if api_request.continues else tokenizer.opened_thought(prompt)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from engine.local_api.api_request import ApiRequest, What
 from engine.local_api.failures import ApiError
 from engine.local_api.likelihoods import Likelihood, TokenLikelihood
-from engine.local_api.parts import Part, ThoughtPart, Told
+from engine.local_api.parts import Part, ThoughtPart, WholeAnswer
 from engine.local_api.turns import End
 from engine.tool_calls.call_reader import CallPart, TextPart
 
@@ -36,8 +36,8 @@ def event(values: dict[str, Any], kind: str = "") -> str:
 class Reply(Protocol):
     """The reply to one request: complete, or as the events of a stream, each a text to send."""
 
-    def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
-        """Return the complete reply. told: all of the answer. tokens: if their probabilities were requested."""
+    def whole(self, answer: WholeAnswer, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
+        """Return the complete reply. answer: all of the answer. tokens: if their probabilities were requested."""
 
     def opening(self, prompt_tokens: int) -> list[str]:
         """Return the events before the answer."""
@@ -66,17 +66,17 @@ class CompletionReply:
             "model": model,
         }
 
-    def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
-        said: dict[str, Any] = {"text": told.text}
+    def whole(self, answer: WholeAnswer, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
+        said: dict[str, Any] = {"text": answer.text}
         if self._is_chat:
-            message: dict[str, Any] = {"role": "assistant", "content": told.text, "refusal": None}
-            if told.thought:
-                message["reasoning_content"] = told.thought
-            if told.calls:
-                message["content"] = told.text or None
+            message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+            if answer.thought:
+                message["reasoning_content"] = answer.thought
+            if answer.calls:
+                message["content"] = answer.text or None
                 message["tool_calls"] = [
                     {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                    for call in told.calls
+                    for call in answer.calls
                 ]
             said = {"message": message}
         return {
@@ -93,7 +93,7 @@ class CompletionReply:
     def piece(self, parts: Sequence[Part], tokens: Sequence[TokenLikelihood]) -> list[str]:
         """Each part has its own chunk. The first one has all tokens."""
         if not self._is_chat:
-            return [self._chunk({"text": Told.of(parts).text}, tokens)]
+            return [self._chunk({"text": WholeAnswer.of(parts).text}, tokens)]
         deltas = [self._delta(part) for part in parts] or [{}]
         return [self._chunk({"delta": delta}, () if i else tokens) for i, delta in enumerate(deltas)]
 

@@ -11,7 +11,7 @@ from typing import Any
 from engine.local_api.api_request import ApiRequest
 from engine.local_api.failures import ApiError
 from engine.local_api.likelihoods import TokenLikelihood
-from engine.local_api.parts import Part, ThoughtPart, Told
+from engine.local_api.parts import Part, ThoughtPart, WholeAnswer
 from engine.local_api.replies import event
 from engine.local_api.turns import End
 from engine.tool_calls.call_reader import ArgumentsPart, CallPart
@@ -48,8 +48,8 @@ class ResponsesReply:
         self._is_open = False
         self._numbers = itertools.count()
 
-    def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
-        self.piece(list(told.parts), tokens)
+    def whole(self, answer: WholeAnswer, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
+        self.piece(list(answer.parts), tokens)
         self._close(end)
         return self._response(end)
 

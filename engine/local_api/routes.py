@@ -23,7 +23,7 @@ from engine.local_api.failures import ApiError, failure_of
 from engine.local_api.likelihoods import TokenLikelihood
 from engine.local_api.messages_reply import MessagesReply
 from engine.local_api.messages_request import read_messages_request
-from engine.local_api.parts import Part, Told
+from engine.local_api.parts import Part, WholeAnswer
 from engine.local_api.prompts import count_tokens
 from engine.local_api.replies import STILL_HERE, CompletionReply, Reply
 from engine.local_api.responses_reply import ResponsesReply
@@ -164,18 +164,18 @@ class Routes:
         while True:
             try:
                 async with asyncio.timeout(STILL_HERE_EVERY_S):
-                    told = await turn.events.get()
+                    news = await turn.events.get()
             except TimeoutError:
                 yield STILL_HERE
                 continue
-            if isinstance(told, Piece):
-                for event in reply.piece(told.parts, told.tokens):
+            if isinstance(news, Piece):
+                for event in reply.piece(news.parts, news.tokens):
                     yield event
                 continue
-            if isinstance(told, End):
-                last = reply.closing(told)
+            if isinstance(news, End):
+                last = reply.closing(news)
             else:
-                failure = _failure(told)
+                failure = _failure(news)
                 self._refused(failure)
                 last = reply.failed(failure)
             for event in last:
@@ -218,13 +218,13 @@ async def _whole(turn: Turn, reply: Reply) -> dict[str, Any]:
     """Raises: ApiError."""
     found, tokens = list[Part](), list[TokenLikelihood]()
     while True:
-        told = await turn.events.get()
-        if isinstance(told, End):
-            return reply.whole(Told.of(found), tokens, told)
-        if not isinstance(told, Piece):
-            raise _failure(told)
-        found += told.parts
-        tokens += told.tokens
+        news = await turn.events.get()
+        if isinstance(news, End):
+            return reply.whole(WholeAnswer.of(found), tokens, news)
+        if not isinstance(news, Piece):
+            raise _failure(news)
+        found += news.parts
+        tokens += news.tokens
 
 
 async def _watch(request: Request, turn: Turn) -> None:
@@ -235,9 +235,9 @@ async def _watch(request: Request, turn: Turn) -> None:
     turn.events.put_nowait(_GONE)
 
 
-def _failure(told: TurnEvent) -> ApiError:
-    assert isinstance(told, ApiError), "an answer begins once, and nothing follows its end"
-    return told
+def _failure(news: TurnEvent) -> ApiError:
+    assert isinstance(news, ApiError), "an answer begins once, and nothing follows its end"
+    return news
 
 
 def _client(request: Request) -> str:

@@ -129,7 +129,8 @@ def read_call(call_id: str | None, name: str | None, arguments: str | None, para
         found = None
     if not isinstance(found, dict) or is_deep(found, MOST_ARGUMENTS_DEPTH):
         raise wrong(
-            f"The arguments of the call of {shown(name)} are no JSON object of at most {MOST_ARGUMENTS_DEPTH} levels.",
+            f"The arguments of the call of {shown(name)} must be a JSON object "
+            f"of at most {MOST_ARGUMENTS_DEPTH} levels.",
             f"{param}.arguments",
         )
     return made_call(call_id, name, found, names)

@@ -144,7 +144,7 @@ def memory_limits(root: Path = Path("/")) -> tuple[Path, ...]:
 
 
 def disk_read_bytes(root: Path = Path("/")) -> int | None:
-    """Return how many bytes this process has had read from disks; None if the system does not tell."""
+    """Return how many bytes this process has had read from disks; None if unknown."""
     found = re.search(r"^read_bytes: (\d+)$", _read(root / "proc/self/io"), re.MULTILINE)
     return None if found is None else int(found[1])
 

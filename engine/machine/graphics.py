@@ -162,7 +162,7 @@ def read_gpus(
 
 
 def used_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """Return the bytes used by all programs on this GPU; None if NVML does not tell."""
+    """Return the bytes used by all programs on this GPU; None if unknown."""
     try:
         with nvml_session(nvml) as library:
             memory, _ = _ask(

@@ -110,7 +110,7 @@ class HardwareProfile:
         return cls.from_json(value, str(path))
 
 
-# ------------------------------------------------------------------ reading the machine
+# --- reading the machine
 
 
 def probe(
@@ -165,7 +165,7 @@ def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int |
     try:
         buffer = np.empty(n_bytes // 4, np.int32)
     except MemoryError as error:
-        raise HostMemoryError(f"{n_bytes} bytes to measure the memory's speed with are not to be had.") from error
+        raise HostMemoryError(f"{n_bytes} bytes for measuring the memory's speed are not available.") from error
     # Chunks of a few MB: small enough to balance the threads, large enough to hide Python's overhead.
     pieces = np.array_split(buffer, max(threads, n_bytes >> 23))
     with ThreadPoolExecutor(threads) as pool:
@@ -191,7 +191,7 @@ def sample_bytes(profile: HardwareProfile) -> int:
     return max(16 << 20, min(MOST_SAMPLE_BYTES, profile.ram.free_bytes // 8))
 
 
-# ------------------------------------------------------------------ decisions
+# --- decisions
 
 
 def default_threads(profile: HardwareProfile) -> int:
@@ -203,7 +203,7 @@ def default_threads(profile: HardwareProfile) -> int:
 
 
 def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, str]:
-    """Return the number of threads and the reason, half a sentence: as asked, at most one per CPU.
+    """Return the number of threads and the reason, half a sentence: as requested, at most one per CPU.
 
     Threads wait for each other many times per token; one without its own CPU delays all others.
     """
@@ -212,7 +212,7 @@ def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, s
         threads = default_threads(profile)
         return threads, "a thread for each core but one" if threads > 1 else "one thread, so that the window has a core"
     if wanted <= usable:
-        return wanted, "as asked"
+        return wanted, "as requested"
     return usable, f"{wanted} were asked for, and this process may use {usable} CPU{'s' if usable > 1 else ''}"
 
 
@@ -238,7 +238,7 @@ def _is_discrete(gpu: GpuInfo) -> bool:
     return gpu.compute_capability is not None
 
 
-# ------------------------------------------------------------------ description
+# --- description
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def _sold_as(n_bytes: int) -> int:
     return next((size for size in _SOLD_GIB if 0.93 * size <= gib <= size), max(1, round(gib)))
 
 
-# ------------------------------------------------------------------ reading JSON
+# --- reading JSON
 
 
 def _gpu(gpu: _Reader) -> GpuInfo:
@@ -356,7 +356,7 @@ class _Reader:
 
     def wrong(self, key: str, what: str) -> ArtifactMismatchError:
         place = f"{self._where}{key}" or "its content"
-        return ArtifactMismatchError(f"{self._origin} is no hardware profile: {place} is {what}.", _MAKE_AGAIN)
+        return ArtifactMismatchError(f"{self._origin} is not a hardware profile: {place} is {what}.", _MAKE_AGAIN)
 
     def _get(self, key: str, default: object) -> Any:
         if key not in self._value and default is self._REQUIRED:

@@ -131,7 +131,7 @@ class Monitor:
         self._closed, self._open_at, self._gpu_reason = True, None, "closed"
         self._close_nvml()
 
-    # -------------------------------------------------------------- CPU and memory
+    # --- CPU and memory
 
     def _cpu_percent(self) -> float | None:
         # psutil.cpu_percent keeps state per thread and returns 0 the first time; unknown is not 0.
@@ -177,7 +177,7 @@ class Monitor:
             for helper in self._processes[os.getpid()].children(recursive=True):
                 self._processes.setdefault(helper.pid, helper)
 
-    # -------------------------------------------------------------- GPUs
+    # --- GPUs
 
     def _sample_gpus(self) -> tuple[GpuSample, ...]:
         if self._open_at is not None and self._clock() >= self._open_at:
@@ -241,7 +241,7 @@ class Monitor:
         )
 
     def _own_bytes(self, processes: list[Any]) -> int | None:
-        """Return the VRAM of Hearth's processes: 0 if none uses the GPU, None if the driver does not tell."""
+        """Return the VRAM of Hearth's processes: 0 if none uses the GPU, None if unknown."""
         own = [process.usedGpuMemory for process in processes if process.pid in self._processes]
         return None if None in own else sum(own)
 

@@ -106,7 +106,7 @@ def load_drafts(
     try:
         drafts = open_drafts(opened)
         if drafts is not None and not fits:
-            raise HostMemoryError("Memory cannot hold them beside the model.")
+            raise HostMemoryError("There is not enough memory for them and the model.")
         if drafts is not None:
             weights = load_weights(drafts, job, extra_bytes, hold=weights.hold, drafts_of=weights)
             return DraftLayer(drafts, weights), _described(drafts)

@@ -60,7 +60,7 @@ class ExpertReads:
         self._thread = ThreadPoolExecutor(1, "expert-reads")
 
     def measure_disk(self, threads: int) -> float | None:
-        """Return the bytes/s at which decode with so many threads reads experts from the disk; see `disk_rate`."""
+        """Return the bytes/s at which decode with this many threads reads experts from the disk; see `disk_rate`."""
         return disk_rate(self._layers, threads)
 
     @property
@@ -94,7 +94,7 @@ class ExpertReads:
         self.evict(spans_of((one, None) for one in matrices))
 
     def is_in_ram(self, block: FfnWeights) -> bool:
-        """Return whether most of the expert is in RAM; True if the system does not tell."""
+        """Return whether most of the expert is in RAM; True if unknown."""
         return not self.function[0] or not self._missing([block])
 
     def wait(self) -> None:
@@ -142,9 +142,9 @@ def disk_rate(
     resident: Callable[[int, int], int] = resident_bytes,
     request: Callable[[int, int], None] = request_pages,
 ) -> float | None:
-    """Return the bytes/s at which so many threads read requested experts from the disk, as decode does.
+    """Return the bytes/s at which this many threads read requested experts from the disk, as decode does.
 
-    None if too few experts are on the disk, or if the system does not tell (it does on Linux). Cost: reads up to 64 MB,
+    None if too few experts are on the disk, or if the system does not say (Linux does). Cost: reads up to 64 MB,
     for about a second at most.
     """
     matrices = [matrix for layer in layers for block in layer for matrix in block.matrices]

@@ -29,7 +29,7 @@ def check_numbers(matrix: PackedMatrix, name: str) -> None:
     ids = _sample(matrix)
     for start in range(0, len(ids), _PIECE_ROWS):
         if not _are_numbers(matrix, ids[start : start + _PIECE_ROWS]):
-            raise ModelFormatError(f"Tensor {name} holds values that are no numbers.")
+            raise ModelFormatError(f"Tensor {name} holds values that are not numbers.")
 
 
 def ask_for_sample(matrix: PackedMatrix) -> None:

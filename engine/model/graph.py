@@ -106,7 +106,7 @@ class FfnSpec:
     activation: Activation
     threshold: float
     has_zeros: bool  # the activation makes exact zeros
-    cutoff: float  # gates below their mean plus so many standard deviations are 0, others are reduced by it; 0: none
+    cutoff: float  # gates below their mean plus this many standard deviations are 0, others are reduced by it; 0: none
     routing: RoutingSpec | None  # None: one block
 
     @property

@@ -117,7 +117,7 @@ class KVCache:
         except MemoryError as error:
             need = self.bytes_for(config, context, codec)
             raise HostMemoryError(
-                f"The cache of {context} tokens of context needs {need} bytes, and that much memory is not to be had.",
+                f"The cache of {context} tokens of context needs {need} bytes, which are not available.",
                 "Choose a smaller context.",
             ) from error
 
@@ -377,7 +377,7 @@ class KVCache:
         return (self.local_layout if spec.local else self.layout), spec.n_kv_heads
 
     def _piece_sizes(self, forms: str, n_positions: int) -> list[int]:
-        """Return the bytes of so many positions of each layer with keys and values of its own."""
+        """Return the bytes of this many positions of each layer with keys and values of its own."""
         found = []
         for layer, form in zip(self._kept, forms, strict=True):
             layout, heads = self._shape(layer)
@@ -475,7 +475,7 @@ class KVCache:
             return None
 
     def keep(self, length: int, snapshot: F32) -> None:
-        """Keep the snapshot of the state after so many tokens. The least useful one is dropped, as by `remember`."""
+        """Keep the snapshot of the state after this many tokens. The least useful one is dropped, as by `remember`."""
         self._snapshots[length] = snapshot
         self._snapshots = dict(sorted(self._snapshots.items()))
         if len(self._snapshots) > MOST_SNAPSHOTS:
@@ -502,7 +502,7 @@ class KVCache:
         return found if is_whole or found <= turn.first_in_cache else 0
 
     def _has_windows(self, length: int) -> bool:
-        """Return whether layers with a window have what they need after so many tokens."""
+        """Return whether layers with a window have what they need after this many tokens."""
         return self._run_first == self.local_first <= self.first_needed(length)
 
     def truncate(self, length: int) -> None:
@@ -591,7 +591,7 @@ def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
 def _by_layer(
     config: ModelConfig, specs: dict[int, AttentionSpec], positions: int, codec: KvCodec, of_window: int | None = None
 ) -> list[int]:
-    """Return the bytes of so many positions in each layer; 0 for those without a spec.
+    """Return the bytes of this many positions in each layer; 0 for those without a spec.
 
     of_window: the positions of layers with a window; None: those of a layer's own window, at most.
     """

@@ -67,7 +67,7 @@ class DownCopies:
             return made
         scales = made.data[:, -2 * -(-made.n_cols // 32) :].view(np.uint16)
         if ((scales & 0x7C00) == 0x7C00).any():
-            raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
+            raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are not numbers.")
         if tensor.name in self._sampled:
             tiled = TiledTensor.of(self._opened, tensor)
             stop = min(tiled.row_step, made.n_rows)

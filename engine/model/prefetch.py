@@ -259,7 +259,7 @@ def _chunks(spans: Iterable[Span], most: int) -> Iterator[tuple[int, int]]:
 
 
 def _first(chunks: Iterator[tuple[int, int]], n_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the first chunks that have at most so many bytes together."""
+    """Yield the first chunks that have at most this many bytes together."""
     for at, n in chunks:
         n_bytes -= n
         if n_bytes < 0:
@@ -321,7 +321,7 @@ def evict_pages(address: int, n_bytes: int) -> None:
 
 
 def resident_bytes(address: int, n_bytes: int) -> int:
-    """Return how many bytes of whole pages are in memory; 0 if the system does not tell."""
+    """Return how many bytes of whole pages are in memory; 0 if unknown."""
     ask = None if sys.platform == "win32" else _system_call("mincore")
     if ask is None:
         return 0

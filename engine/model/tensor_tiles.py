@@ -93,7 +93,7 @@ class TiledTensor:
                 values = self.planned.treated(values)
             total = values.sum(dtype=np.float64)  # weights are too small to overflow it
         if not np.isfinite(total):
-            raise ModelFormatError(f"Tensor {self.planned.foreign_name} holds values that are no numbers.")
+            raise ModelFormatError(f"Tensor {self.planned.foreign_name} holds values that are not numbers.")
         return values
 
     def keeps_blocks_of(self, codec: str) -> bool:

@@ -181,7 +181,7 @@ class Transformer:
     ) -> F32:  # fmt: skip
         """Run a prompt as `forward` does. Faster overrides may return only the last row.
 
-        remembered: the cache remembers its state after so many of the tokens; 0: not. If `progress` raises after
+        remembered: the cache remembers its state after this many of the tokens; 0: not. If `progress` raises after
         them, the cache keeps them.
         """
         if not 0 < remembered < len(tokens):

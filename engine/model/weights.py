@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.job import Job
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
@@ -287,8 +287,7 @@ def load_weights(
     matrices: dict[str, PackedMatrix] = {}
     unchecked: deque[tuple[PackedMatrix, PlannedTensor]] = deque()
     for tensor in plan:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         try:
             if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
@@ -310,8 +309,7 @@ def load_weights(
         done += _file_bytes(opened, tensor)
         job.progress(done, total)
     for matrix, tensor in unchecked:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
     ram_bytes = copied if chosen == "mapped" else n_bytes
@@ -357,7 +355,7 @@ def _choose_hold(
         return "mapped", mapped_reason
     for hold, need in needs.items():
         if need <= have and wanted in ("auto", hold):
-            return hold, _REASONS[hold] if wanted == "auto" else "as asked"
+            return hold, _REASONS[hold] if wanted == "auto" else "as requested"
     need = next((need for hold, need in needs.items() if hold == wanted), needs["mapped"])
     raise HostMemoryError(f"The model needs {need / 2**30:.1f} GiB of free RAM; {have / 2**30:.1f} GiB are free.")
 
@@ -381,7 +379,7 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):
-        raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
+        raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are not numbers.")
     if _must_not_be_zero(tensor) and not values.any():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
     if tensor.name.startswith("rope_factors") and not (values > 0).all():

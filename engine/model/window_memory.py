@@ -68,11 +68,11 @@ class WindowMemory:
         return min(positions, sequences * (self.most_kept + self.slack))
 
     def first_kept(self, length: int) -> int:
-        """Return the first position that is kept when layers forget others, after so many tokens."""
+        """Return the first position that is kept when layers forget others, after this many tokens."""
         return self.first_read(max(0, length - REWIND))
 
     def first_after(self, length: int, capacity: int, end: int) -> int:
-        """Return the first position that is kept when memory of so many positions is full, before a run up to `end`.
+        """Return the first position that is kept when memory of this many positions is full, before a run up to `end`.
 
         It begins a block of the prompt cache if the run then fits, so that the block with the end's window is whole.
         """

@@ -59,7 +59,7 @@ def activity_of(
 ) -> Activity:
     """Return what a mode computes of this model. Without statistics all neurons are equally likely.
 
-    heat [L, E]: choices of each expert of late, each worth less the longer ago it was; without it, experts count as
+    heat [L, E]: choices of each expert recently, each worth less the longer ago it was; without it, experts count as
     chosen as often as was published. Shapes: stats [L, F].
     """
     routed = _routed(config, heat)
@@ -82,9 +82,9 @@ def activity_of(
             wanted = min(1.0, ratio * float(opened[layer].mean()) / reached)
         computed[layer] = scaled_to(opened[layer], wanted * reached)
     if unknown:
-        words = "As tokens of the model showed, the predictors expect {:.2f} times what fires."
+        words = "Measured on tokens of the model: the predictors expect {:.2f} times what fires."
         if predictors.expected_to_fired is None:
-            words = "Nobody measured what the predictors expect; taken is {} times what fires."
+            words = "What the predictors expect was not measured; {} times what fires is assumed."
         notes += (words.format(ratio),)
     active = np.where(predictors.is_true_gate[:, None], routed, computed)
     opened, fired = np.minimum(opened, computed), np.minimum(fired, computed)
@@ -121,7 +121,9 @@ def _fired(config: ModelConfig, stats: NeuronStats | None, routed: F32) -> tuple
     if stats is not None and config.shared_d_ff:
         stats = replace(stats, counts=np.ascontiguousarray(stats.counts[:, : config.n_placed_neurons]))
     if stats is None or stats.counts.shape != shape:
-        words = f"No statistics: every neuron is taken to fire for {prior:.0%} of the tokens, as models of its kind do."
+        words = (
+            f"No statistics: each neuron is assumed to fire for {prior:.0%} of the tokens, as models of its kind do."
+        )
         return np.asarray(prior * routed, np.float32), (words,)
     if stats.tokens is not None:
         return np.asarray(stats.counts / stats.tokens, np.float32), ()
@@ -130,7 +132,7 @@ def _fired(config: ModelConfig, stats: NeuronStats | None, routed: F32) -> tuple
             "The statistics count nothing: every neuron is taken to be alike.",
         )
     fired = np.stack([scaled_to(layer.astype(np.float32), prior) for layer in stats.counts])
-    words = f"The statistics do not say how many tokens they are of; taken is that {prior:.0%} of the neurons fire."
+    words = f"The statistics do not say how many tokens they are of; {prior:.0%} of the neurons are assumed to fire."
     return fired, (words,)
 
 

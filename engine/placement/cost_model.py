@@ -174,7 +174,7 @@ class Machine:
             return cls(cpu, None, 0.0, 1.0)
         notes = []
         if not gpu.bytes_per_s:
-            notes.append(f"Nobody has measured {gpu.name}; taken are {UNKNOWN_GPU_BYTES_PER_S / 1e9:.0f} GB/s.")
+            notes.append(f"{gpu.name} was not measured; {UNKNOWN_GPU_BYTES_PER_S / 1e9:.0f} GB/s is assumed.")
         rates = DeviceRates(gpu.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S, _GPU, _GPU_OTHER)
         link = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
         both = None

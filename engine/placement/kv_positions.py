@@ -26,7 +26,7 @@ def kv_sizes(context: int, least: int = 0) -> list[int]:
 
 
 def choose_kv_positions(context: int, least: int, seconds: Callable[[int], float]) -> int:
-    """Return the most positions that cost little speed. seconds: predicted time of a token with so many positions."""
+    """Return the most positions that cost little speed. seconds: predicted time of a token with this many positions."""
     sizes = kv_sizes(context, least)
     most_s = (1 + _WORTH) * seconds(sizes[0]) if len(sizes) > 1 else 0.0
     if len(sizes) == 1 or seconds(sizes[-1]) <= most_s:

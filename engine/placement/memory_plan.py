@@ -86,10 +86,10 @@ def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: f
         wanted = int(vram_budget_gib * (1 << 30))
         if wanted > total:
             raise DeviceMemoryError(
-                f"A VRAM budget of {vram_budget_gib:g} GiB was asked for; {gpu.name} has {total / 2**30:.2f} GiB.",
+                f"A VRAM budget of {vram_budget_gib:g} GiB was requested; {gpu.name} has {total / 2**30:.2f} GiB.",
                 f"Ask for at most {free / 2**30:.2f} GiB, which are free.",
             )
-        words = f"The VRAM budget is the {vram_budget_gib:g} GiB that were asked for"
+        words = f"The VRAM budget is the {vram_budget_gib:g} GiB that you chose"
         words += "." if wanted <= free else f", of which {free / 2**30:.2f} are free at the moment."
         return Budgets(wanted, ram, True, words)
     margin = margin_bytes(total)
@@ -317,7 +317,7 @@ def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) ->
         rounded_up = f"{math.ceil(1000 * least / 2**30) / 1000:.3f}"
         raise DeviceMemoryError(
             f"A VRAM budget of {budgets.vram_bytes / 2**30:.3f} GiB holds nothing of the model: the CUDA context and "
-            f"buffers take {fixed_bytes / 2**30:.3f} GiB, so that at least {rounded_up} GiB are needed.",
+            f"buffers take {fixed_bytes / 2**30:.3f} GiB, so at least {rounded_up} GiB are needed.",
             f"Ask for --vram-budget {rounded_up} or more, or use --device cpu.",
         )
 

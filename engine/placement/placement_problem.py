@@ -204,7 +204,7 @@ class Hottest:
 
     @classmethod
     def of(cls, activity: Activity, unit: int | None = None) -> Hottest:
-        """Sort the neurons, or units of so many neurons each.
+        """Sort the neurons, or units of this many neurons each.
 
         Cost: 0.3 s for 80 layers of 28,672 neurons, most of it sorting.
         """

@@ -7,7 +7,7 @@ mathematics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.bundle import artefacts
 from engine.config import EngineConfig, Mode
-from engine.errors import Cancelled, EngineError, UnsupportedModelError
+from engine.errors import EngineError, UnsupportedModelError
 from engine.executor.adaptation import can_learn, learned_stats
 from engine.executor.learned_hot import read_heat
 from engine.job import Job, run_cancellable
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from engine.model.model_files import OpenedModel
 
 log = logging.getLogger(__name__)
+
+_STEPS = 4  # of `solve_model`'s progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +114,7 @@ def solve_model(
     statistics and predictors, Cancelled.
     """
     engine = engine or EngineConfig()
-    steps = 4
-    job.progress(0, steps)
+    job.progress(0, _STEPS)
     weights = known.weights
     setting = read_setting(opened, engine, known)
     if read_rates is not None:
@@ -121,25 +122,22 @@ def solve_model(
     is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or weights.hold == "mapped")
     is_kept = is_kept and not known.least_positions
     if vram_bytes is not None:
-        words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
+        words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB available at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
-    job.progress(1, steps)
-    if job.cancelled():
-        raise Cancelled
+    job.progress(1, _STEPS)
+    job.stop_if_cancelled()
     origins = setting.origins()
     kept, changed = _kept(opened, origins) if is_kept else (None, ())
     if kept is not None and not again:
-        job.progress(steps, steps)
+        job.progress(_STEPS, _STEPS)
         return Solved(kept, reused=True, setting=replace(setting, kv_positions=kept.kv_positions))
-    learned, step = with_learned(setting), lambda: job.progress(2, steps)
-    placement, problem = _solved(learned, origins, step, job.cancelled, limit_s)
+    placement, problem = _solved(with_learned(setting), origins, job, limit_s)
     setting = replace(setting, kv_positions=placement.kv_positions)
-    job.progress(3, steps)
-    if job.cancelled():
-        raise Cancelled
+    job.progress(3, _STEPS)
+    job.stop_if_cancelled()
     if is_kept:
         _keep(opened, placement, asked_for=weights is None)
-    job.progress(steps, steps)
+    job.progress(_STEPS, _STEPS)
     return Solved(placement, reused=False, setting=setting, changed=changed, problem=problem)
 
 
@@ -160,12 +158,12 @@ def with_learned(setting: Setting) -> Setting:
     """
     opened = setting.opened
     if (heat := read_heat(opened)) is not None:
-        words = "The experts that were chosen in conversations of late count."
+        words = "Experts chosen in recent conversations count."
         return replace(setting, heat=heat, notes=(*setting.notes, words))
     stats = learned_stats(opened, setting.stats) if can_learn(opened) else setting.stats
     if stats is setting.stats:
         return setting
-    words = "What fired in conversations of late counts, too."
+    words = "Neurons that fired in recent conversations count, too."
     if setting.stats is None:
         words = "Which neurons are active was learned from sample texts and conversations."
     return replace(setting, stats=stats, notes=(*setting.notes, words))
@@ -199,14 +197,12 @@ def problem_by(
     )
 
 
-def _solved(
-    setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool], limit_s: float
-) -> tuple[Placement, Problem]:
+def _solved(setting: Setting, origins: Origins, job: Job, limit_s: float) -> tuple[Placement, Problem]:
     """Return the fastest placement over the requested modes."""
     # Compare modes by estimated rates: one mode's rows may have been measured and the other's not.
     without_rates, modes = replace(setting, read_rates={}), _modes(setting)
     candidates = [(mode, *problem_of(without_rates if len(modes) > 1 else setting, mode)) for mode in modes]
-    step()
+    job.progress(2, _STEPS)
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
     fewest = _with_kv(setting, kv_sizes(setting.context, setting.least_positions)[0])
     smallest = memory_plan.smallest_part(setting.model, fewest.kv_on_gpu)
@@ -217,8 +213,7 @@ def _solved(
             choice = place_greedily(problem, vram, ram)
             times.append(float("inf") if choice is None else choice.seconds(problem))
         candidates = [candidates[times.index(min(times))]]
-    if cancelled():
-        raise Cancelled
+    job.stop_if_cancelled()
     mode, problem, activity = candidates[0]
     if len(modes) > 1 and mode in setting.read_rates:
         problem = problem_by(setting, mode, activity)
@@ -234,7 +229,7 @@ def _solved(
         setting = _with_kv(setting, chosen)
         problem = problem_by(setting, mode, hottest)
     # takes seconds, without I/O
-    solution = run_cancellable(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
+    solution = run_cancellable(job.cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem
 
 
@@ -316,7 +311,7 @@ def placement_of(
     )
 
 
-# ------------------------------------------------------------------ validity of a kept placement
+# --- validity of a kept placement
 
 
 def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:

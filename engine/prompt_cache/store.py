@@ -205,7 +205,7 @@ class PromptStore:
         self._waiting.put(None)
         self._thread.join(timeout_s)
 
-    # -------------------------------------------------------------- writing
+    # --- writing
 
     def _path(self, name: str) -> Path:
         return self.root / f"{name}{_ENDING}"

@@ -22,7 +22,7 @@ def checked_address(text: str) -> str:
     """
     text = text.strip()
     if not text or len(text) > MAX_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in text):
-        raise InvalidRequestError("That is no address of a server.", _HINT)
+        raise InvalidRequestError("That is not a server's address.", _HINT)
     if "://" not in text:
         host = urlsplit(f"//{text}").hostname or ""
         text = f"{'http' if is_near(host) else 'https'}://{text}"
@@ -30,11 +30,11 @@ def checked_address(text: str) -> str:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise InvalidRequestError("That is no address of a server.", _HINT) from None
+        raise InvalidRequestError("That is not a server's address.", _HINT) from None
     if parts.scheme not in ("http", "https") or not host:
-        raise InvalidRequestError("That is no address of a server.", _HINT)
+        raise InvalidRequestError("That is not a server's address.", _HINT)
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise InvalidRequestError("An address holds no name, password or question mark.", _HINT)
+        raise InvalidRequestError("An address must not contain a name, password or question mark.", _HINT)
     if parts.scheme == "http" and not is_near(host):
         raise InvalidRequestError(
             "That server is not in this PC's own network, and http is not encrypted.", "Use its address with https."

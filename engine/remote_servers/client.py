@@ -52,7 +52,7 @@ class RemoteServer:
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
-    # -------------------------------------------------------------- models
+    # --- models
 
     def models(self, cancelled: CancelCheck = never) -> list[str]:
         """Return the ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
@@ -67,7 +67,7 @@ class RemoteServer:
         except StrangeAnswerError as error:
             raise self._strange(error) from None
 
-    # -------------------------------------------------------------- an answer
+    # --- an answer
 
     def answer(
         self,
@@ -83,7 +83,7 @@ class RemoteServer:
         if it does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and subclasses, ContextOverflowError.
         """
         if not is_name(model):
-            raise InvalidRequestError("That is no name of a model.")
+            raise InvalidRequestError("That is not the name of a model.")
         said = _Said(say)
         try:
             with closing(Connection(self.name, cancelled)) as connection:
@@ -128,7 +128,7 @@ class RemoteServer:
             if data.strip() != "[DONE]":
                 said.add(said.answer.take(parsed(data)))
 
-    # -------------------------------------------------------------- failures
+    # --- failures
 
     @staticmethod
     def _whole(connection: Connection, most: int) -> bytes:
@@ -145,7 +145,7 @@ class RemoteServer:
 
     def _strange(self, error: StrangeAnswerError) -> RemoteServerError:
         return RemoteServerError(
-            f"{self.name} answers in another way than such servers do ({error}).", "Look at the server's address."
+            f"{self.name} answers in another way than such servers do ({error}).", "Check the server's address."
         )
 
     def _refusal(self, response: httpx2.Response, body: bytes, model: str) -> Exception:
@@ -158,7 +158,8 @@ class RemoteServer:
         words = f" ({status}: {said})" if said else f" ({status})"
         if 300 <= status < 400:
             return RemoteServerError(
-                f"{self.name} sends to another address. That is not followed.", "Enter the server's own address."
+                f"{self.name} redirects to another address, which Hearth does not follow.",
+                "Enter the server's own address.",
             )
         if status in (401, 403):
             return RemoteKeyError(f"{self.name} does not accept the key{words}.")
@@ -167,10 +168,12 @@ class RemoteServer:
         if status == 404 and model:
             return RemoteServerError(f"{self.name} has no model called {model}.", "Choose another of its models.")
         if status == 429:
-            return RemoteServerError(f"{self.name} asks to wait: it is asked too often.", "Try again in some minutes.")
+            return RemoteServerError(
+                f"{self.name} asks to wait: there were too many requests.", "Try again in some minutes."
+            )
         if status >= 500:
             return RemoteServerError(f"{self.name} failed{words}.", "Try again in some minutes.")
-        return RemoteServerError(f"{self.name} does not take the request{words}.", "Look at the server's address.")
+        return RemoteServerError(f"{self.name} does not take the request{words}.", "Check the server's address.")
 
 
 class _Said:
@@ -184,7 +187,7 @@ class _Said:
         self._began = time.perf_counter()
         self._first: float | None = None
         self._last = self._began
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def add(self, text: str) -> None:
         now = time.perf_counter()
@@ -193,7 +196,7 @@ class _Said:
             self._last = now
             self._parts.append(text)
             self._waiting.append(text)
-        if self._waiting and now - self._told >= SAY_EVERY_S:
+        if self._waiting and now - self._reported_at >= SAY_EVERY_S:
             self.flush()
 
     def end(self) -> None:
@@ -204,7 +207,7 @@ class _Said:
     def flush(self) -> None:
         if self._waiting:
             text, self._waiting = "".join(self._waiting), []
-            self._told = time.perf_counter()
+            self._reported_at = time.perf_counter()
             self._say(text, self.answer.pieces)
 
     def result(self) -> dict[str, Any]:

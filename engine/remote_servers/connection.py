@@ -42,7 +42,7 @@ class Connection:
         self._stream: Any = None  # network stream, once connected
         self._began = time.monotonic()
 
-    # -------------------------------------------------------------- for the caller
+    # --- for the caller
 
     def open(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> httpx2.Response:
         """Return the response's head. Raises: Cancelled, RemoteUnreachableError, RemoteServerError."""
@@ -91,7 +91,7 @@ class Connection:
                 yield None
                 continue
             if time.monotonic() - self._began > WHOLE_S:
-                raise RemoteServerError(f"{self._name} did not come to an end within an hour.")
+                raise RemoteServerError(f"{self._name} did not end within an hour.")
             if isinstance(came, BaseException):
                 raise came
             if came is None:
@@ -99,7 +99,7 @@ class Connection:
             last, patience = time.monotonic(), STALL_S if isinstance(came, bytes) else FIRST_S
             yield came
 
-    # -------------------------------------------------------------- the thread that reads
+    # --- the thread that reads
 
     def _read(self, method: str, url: str, headers: dict[str, str], body: Any) -> None:
         import httpx2
@@ -121,7 +121,7 @@ class Connection:
                     if self._gone.is_set():
                         return
             self._hand_over(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             self._hand_over(self._in_words(error))
 
     def _trace(self, event: str, info: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class Connection:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 return RemoteServerError(
                     f"The certificate of {self._name} is not trusted, so nothing was sent.",
-                    "Look at this PC's clock and at the server's address.",
+                    "Check this PC's clock and the server's address.",
                 )
             return RemoteUnreachableError(f"{self._name} cannot be reached.")
         if isinstance(error, httpx2.TimeoutException):

@@ -68,7 +68,7 @@ def checked_key(key: str) -> str:
     """Return the key stripped of whitespace. Raises: InvalidRequestError, which does not repeat the key."""
     key = key.strip()
     if len(key) > MAX_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in key):
-        raise InvalidRequestError("That is no key: it has other characters than letters, digits and signs.")
+        raise InvalidRequestError("That is not a key: it has other characters than letters, digits and signs.")
     return key
 
 

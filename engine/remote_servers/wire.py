@@ -53,7 +53,7 @@ class EventReader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise StrangeAnswerError("an event is no text") from None
+            raise StrangeAnswerError("an event is not text") from None
 
 
 @dataclass
@@ -71,17 +71,17 @@ class AnswerText:
     def take(self, event: Any) -> str:
         """Return the new text in an event. Raises: StrangeAnswerError, also for a failure that the event reports."""
         if not isinstance(event, dict):
-            raise StrangeAnswerError("an event is no object")
+            raise StrangeAnswerError("an event is not an object")
         if event.get("error"):
             raise StrangeAnswerError(said_in(event) or "the server failed in mid-answer")
         self._take_usage(event.get("usage"))
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
         if not isinstance(choice, dict):
-            raise StrangeAnswerError("an answer is no object")
+            raise StrangeAnswerError("an answer is not an object")
         part = choice.get("delta") or choice.get("message") or {}
         if not isinstance(part, dict):
-            raise StrangeAnswerError("a piece of an answer is no object")
+            raise StrangeAnswerError("a part of an answer is not an object")
         new = self._new_text(part)
         if choice.get("finish_reason") and not self.finish_reason:
             self.finish_reason = _ENDS.get(str(choice["finish_reason"]), "stop")
@@ -119,14 +119,14 @@ def parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise StrangeAnswerError("it is no JSON") from None
+        raise StrangeAnswerError("it is not JSON") from None
 
 
 def models_in(values: Any, most: int) -> list[str]:
     """Return the ids in a list of models, without invalid ones. Raises: StrangeAnswerError if it is no such list."""
     listed = values.get("data") if isinstance(values, dict) else None
     if not isinstance(listed, list):
-        raise StrangeAnswerError("it is no list of models")
+        raise StrangeAnswerError("it is not a list of models")
     ids = [one.get("id") for one in listed[:most] if isinstance(one, dict)]
     return list(dict.fromkeys(str(found) for found in ids if is_name(found)))
 

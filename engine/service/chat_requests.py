@@ -67,12 +67,12 @@ class AnswerText:
         self._reader: PartsReader | None = None
         self._is_thinking = False
         self._calls: list[tuple[CallPart, list[str]]] = []
-        self._told = ""  # text of the beginning that the reader still holds back: it is shown already
+        self._shown_before = ""  # text of the beginning that the reader still holds back: it is shown already
         if use.tools and tokenizer.template is not None:
             self._reader = PartsReader(CallReader(call_style(tokenizer.template).format, use.tools), stops)
             shown = self._text(self._reader.append(begun))
             if begun.startswith(shown):
-                self._told = begun[len(shown) :]
+                self._shown_before = begun[len(shown) :]
 
     @property
     def has_stopped(self) -> bool:
@@ -102,10 +102,10 @@ class AnswerText:
             return text
         shown = self._text(self._reader.append(text))
         shown += "" if end is None else self._text(self._reader.finish(end != "stop"))
-        if self._told and shown:
-            pairs = enumerate(zip(self._told, shown, strict=False))
-            n_same = next((i for i, (a, b) in pairs if a != b), min(len(self._told), len(shown)))
-            shown, self._told = shown[n_same:], self._told[n_same:] if n_same == len(shown) else ""
+        if self._shown_before and shown:
+            pairs = enumerate(zip(self._shown_before, shown, strict=False))
+            n_same = next((i for i, (a, b) in pairs if a != b), min(len(self._shown_before), len(shown)))
+            shown, self._shown_before = shown[n_same:], self._shown_before[n_same:] if n_same == len(shown) else ""
         return shown
 
     def _text(self, parts: Sequence[Part]) -> str:

@@ -11,14 +11,13 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Cancelled, InvalidRequestError, ServerError
-from engine.job import Job, Progress, StagedJob
+from engine.job import CancelCheck, Job, Progress, StagedJob
 from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
 from engine.service.embedder import Embedder
@@ -67,9 +66,9 @@ class EngineHost:
         self._model: LoadedModel | None = None
         self._loaded_as = ""  # the Load.model that loaded it
         self._session: ChatSession | None = None
-        self._told: dict[str, Any] = {}  # the placement last reported
-        self._told_generation = 0  # its LoadedModel.generation
-        self._told_draft: dict[str, Any] = {}  # the news "draft" last reported
+        self._reported: dict[str, Any] = {}  # the placement last reported
+        self._reported_generation = 0  # its LoadedModel.generation
+        self._reported_draft: dict[str, Any] = {}  # the news "draft" last reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -131,7 +130,7 @@ class EngineHost:
             self._switches.shutdown(cancel_futures=True)
             self._api.close()
 
-    # -------------------------------------------------------------- the window, as the local API sees it
+    # --- the window, as the local API sees it
 
     @property
     def session(self) -> ChatSession | None:
@@ -242,9 +241,9 @@ class EngineHost:
 
     def _tell_draft(self) -> None:
         drafting = None if self._session is None else self._session.drafting
-        if drafting is not None and (told := drafting.told()) != self._told_draft:
-            self._told_draft = told
-            self._emit(protocol.News("draft", told))
+        if drafting is not None and (news := drafting.news()) != self._reported_draft:
+            self._reported_draft = news
+            self._emit(protocol.News("draft", news))
 
     def _choose_draft(self, request: protocol.ChooseDraft) -> dict[str, Any]:
         if self._session is not None and self._session.drafting is not None:
@@ -279,16 +278,16 @@ class EngineHost:
         from engine.service.placement_words import placement_of
 
         model = self._model
-        if model is None or model.generation == self._told_generation:
+        if model is None or model.generation == self._reported_generation:
             return
-        self._told_generation = model.generation
+        self._reported_generation = model.generation
         try:
-            self._told = placement_of(model)
+            self._reported = placement_of(model)
         except Exception:  # a failure here must not affect answers
-            log.exception("Where the model lies now cannot be told")
+            log.exception("Where the model is now is unknown")
             return
         values = {
-            "placement": self._told,
+            "placement": self._reported,
             "notes": list(model.gpu_notes),
             "name": model.name,
             "device": model.device,
@@ -369,10 +368,10 @@ class EngineHost:
             case protocol.Serve() | protocol.Cancel():
                 raise AssertionError("they are answered in submit")
 
-    def _stop_wanted(self, request_id: str) -> Callable[[], bool]:
+    def _stop_wanted(self, request_id: str) -> CancelCheck:
         return lambda: request_id in self._cancelled or self._closed.is_set()
 
-    # -------------------------------------------------------------- load
+    # --- load
 
     def _tell_api(self, load: protocol.Load | None = None, error: Exception | None = None) -> None:
         """Tell the local API that the model changed or was unloaded, or that a load ended, with this error if any."""
@@ -419,8 +418,8 @@ class EngineHost:
             return {"cancelled": True}
         self._model, self._loaded_as = model, request.model
         self._session = drafted_session(model, self._kept_prompts(model), learns=True)
-        self._told_draft = NO_DRAFT
-        self._told, self._told_generation = placement_of(model), model.generation
+        self._reported_draft = NO_DRAFT
+        self._reported, self._reported_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
             name=model.name,
             path=str(model.opened.files.path),
@@ -450,7 +449,7 @@ class EngineHost:
             vram_bytes=model.vram_bytes,
             vram_parts_bytes={} if model.gpu is None else model.gpu.part_bytes,
             gpu_notes=model.gpu_notes,
-            placement=self._told,
+            placement=self._reported,
         )
         return asdict(info)
 
@@ -468,7 +467,7 @@ class EngineHost:
     def _progress(self, request_id: str, stage: str) -> Progress:
         return progress_of(self._emit, request_id, stage)
 
-    # -------------------------------------------------------------- generate
+    # --- generate
 
     def _generate(self, request: protocol.Generate) -> dict[str, Any]:
         if self._model is None or self._session is None:
@@ -485,14 +484,14 @@ class EngineHost:
         sampling = model.sampling.changed(request.sampling)
         messages, overflow = read_messages(request.messages), checked_overflow(request.overflow)
         use = read_tools(request.tools)
-        told = Summarised(with_summary(messages, request.summary), request.summary)
+        shortened = Summarised(with_summary(messages, request.summary), request.summary)
         if overflow == "summarise" and not request.continues:
             job = Job(self._stop_wanted(request.id), self._progress(request.id, "summarising"))
-            told = summarise_if_needed(session, messages, sampling, request.summary, job, use.tools)
+            shortened = summarise_if_needed(session, messages, sampling, request.summary, job, use.tools)
         begun = messages[-1]["content"] if request.continues else ""
         answer = AnswerText(model.tokenizer, use, sampling.stop, begun)
         fitted, events = session.chat(
-            told.messages,
+            shortened.messages,
             sampling.changed({"stop": ()}) if use.tools else sampling,  # a call may have these texts in its arguments
             Job(self._stop_wanted(request.id), self._progress(request.id, "reading")),
             overflow,
@@ -530,8 +529,8 @@ class EngineHost:
                 calls = answer.calls if reason == "stop" else []
                 ended = "tool_calls" if calls else reason
                 result = self._result("".join(text), ended, stats, fitted, session, model, request.mode)
-                summarised = request.summarised + told.replaced if told.summary else 0
-                return asdict(replace(result, summary=told.summary, summarised=summarised, calls=calls))
+                summarised = request.summarised + shortened.replaced if shortened.summary else 0
+                return asdict(replace(result, summary=shortened.summary, summarised=summarised, calls=calls))
         raise AssertionError("generate ends with a finish reason")
 
     def _count(self, request: protocol.Count) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class LiveFeed:
         self._id, self._before = "", None
         self.rest(session)
 
-    # -------------------------------------------------------------- internals
+    # --- internals
 
     def _look_at(self, session: ChatSession) -> None:
         """Measure this session's transformer."""
@@ -226,7 +226,7 @@ def _between(before: _Totals, now: _Totals) -> _Totals:
 
 
 def _slots(session: ChatSession) -> ExpertSlots | None:
-    """Return the experts that lie on a GPU; None without."""
+    """Return the experts that are on a GPU; None without."""
     return None if session.model.gpu is None else session.model.gpu.expert_slots
 
 

@@ -61,7 +61,7 @@ class LocalApi:
             with self._lock:
                 self._switch(request)
             end: protocol.Event = protocol.Finished(request.id, asdict(self.state()))
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             end = failure_of(request, error)
         self._emit(end)
         self._tell()
@@ -109,7 +109,7 @@ class LocalApi:
             talking=talking,
         )
 
-    # -------------------------------------------------------------- internals
+    # --- internals
 
     def _switch(self, request: protocol.Serve) -> None:
         if not request.on:

@@ -15,7 +15,7 @@ from engine.machine.measured_hardware import recall_disk
 from engine.placement.cost_model import with_disk_s
 
 if TYPE_CHECKING:
-    from engine.gpu.residency import GpuResidency
+    from engine.gpu.placed_model import PlacedModel
     from engine.placement.placement_problem import Problem
     from engine.placement.setting import Setting
     from engine.session.loaded_model import LoadedModel
@@ -36,8 +36,8 @@ def placement_of(model: LoadedModel) -> dict[str, Any]:
     return _on_gpu(model, model.gpu) if model.gpu is not None else _on_cpu(model)
 
 
-def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
-    placement, gpu = residency.placement, residency.info
+def _on_gpu(model: LoadedModel, placed: PlacedModel) -> dict[str, Any]:
+    placement, gpu = placed.placement, placed.info
     held, total = model.vram_bytes, gpu.total_bytes or 0
     load = placement.gpu_neuron_load
     at_home = placement.attention.count("gpu")
@@ -52,7 +52,7 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
             share = "the output head on the GPU"
     where = f"{gpu.name}: {share}, {memory_of(held, total)}"
     notes = [note for note in placement.notes if not note.startswith("Nothing is placed on")]
-    why = [residency.chosen, f"{residency.reason.rstrip('.')}."]
+    why = [placed.chosen, f"{placed.reason.rstrip('.')}."]
     if n_experts and _HARDLY <= load < 1 - _HARDLY:
         why.append(f"About {load:.0%} of the experts that a token uses are on the GPU.")
     if placement.ram_bytes:
@@ -61,10 +61,10 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     rate = None if predicted is None else 1 / predicted
     if placement.disk_bytes:
         why.append(disk_sentence(placement.disk_bytes, placement.disk_read_bytes))
-    if residency.products:
-        why.append(residency.products)
+    if placed.products:
+        why.append(placed.products)
     why.append(f"There is room for a context of {model.context} tokens.")
-    if not residency.holds(model.context):
+    if not placed.holds(model.context):
         why.append(
             f"The KV cache on the GPU holds {placement.cached_positions}"
             " tokens until a conversation is longer. It then grows in place of weights."
@@ -142,7 +142,7 @@ def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
     return problem_of(setting, model.mode)[0], setting
 
 
-# ------------------------------------------------------------------ numbers
+# --- numbers
 
 
 def about(tok_s: float | None) -> str:
@@ -153,7 +153,6 @@ def about(tok_s: float | None) -> str:
 
 
 def disk_sentence(disk_bytes: int, disk_read_bytes: int) -> str:
-    """Return what is read from the disk."""
     words = f"{gib(disk_bytes)} of experts are read from the disk when they are chosen"
     return f"{words}: about {gib(disk_read_bytes)} for a token, and nearly all of them for a prompt."
 

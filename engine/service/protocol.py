@@ -19,7 +19,7 @@ MAX_LINE_BYTES = 64 << 20  # a longer line means that the other side is broken
 
 
 class ProtocolError(EngineError):
-    """The other side sent a line that is no message of this protocol."""
+    """The other side sent a line that is not a message of this protocol."""
 
     hint = "Both sides must come from the same version of Hearth: install it again."
 
@@ -34,7 +34,7 @@ class Hello:
     pid: int = 0
 
 
-# ------------------------------------------------------------------ requests
+# --- requests
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Embed:
     """Turn texts into vectors; answered by `finished` with an EmbedResult, or {"cancelled": true}.
 
     model: a model to load beside the chat's, on the CPU, for as long as it is needed; "": the loaded one. dimensions:
-    keeps so many numbers of each vector; None: all. role: "query" or "passage", of a search: the model's prompt for it
-    is put before the text. Other requests go between two texts. At most 256 texts.
+    keeps this many numbers of each vector; None: all. role: "query" or "passage", of a search: puts the model's
+    prompt for it before the text. Other requests go between two texts. At most 256 texts.
     """
 
     type: ClassVar[str] = "embed"
@@ -206,7 +206,7 @@ class Shutdown:
     id: str
 
 
-# ------------------------------------------------------------------ events
+# --- events
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Inspected:
     """What the engine recorded of an answer's tokens; once, before `finished`, if Generate.inspect is true.
 
     prompt: token ids as the model got them. texts: the text of each id in this event, by the id as a string; bytes that
-    are no whole character are written as \\xNN. n_neurons: of a layer. hot: neurons that the GPU
+    are not a whole character are written as \\xNN. n_neurons: of a layer. hot: neurons that the GPU
     computes, as `active`; "" without a GPU. rows: one for each token, with
         id, p: the token and its probability, from the model's logits before temperature and filters
         top: [[id, probability]], the most likely tokens
@@ -374,7 +374,7 @@ class Heartbeat:
     vram_bytes: int = 0
 
 
-# ------------------------------------------------------------------ results
+# --- results
 
 
 @dataclass(frozen=True)
@@ -545,7 +545,7 @@ def decode(line: bytes) -> Message:
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"A line of the engine protocol is not JSON: {line[:80]!r}.") from error
     if not isinstance(values, dict) or not isinstance(values.get("type"), str):
-        raise ProtocolError(f"A line of the engine protocol is no typed object: {line[:80]!r}.")
+        raise ProtocolError(f"A line of the engine protocol is not a typed object: {line[:80]!r}.")
     if "class" in values:
         values["error"] = values.pop("class")
     cls = _TYPES.get(values["type"])

@@ -87,7 +87,7 @@ def _read_requests(requests: BinaryIO, host: Service, emit: Emit) -> None:
         try:
             message = protocol.decode(line)
             if not isinstance(message, protocol.Request):
-                raise protocol.ProtocolError(f"A {message.type} message is no request.")
+                raise protocol.ProtocolError(f"A {message.type} message is not a request.")
         except protocol.ProtocolError as error:
             emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
         else:

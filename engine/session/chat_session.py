@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from engine.config import SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation
-from engine.job import Job
+from engine.job import CancelCheck, Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
 from engine.session.generate import (
@@ -40,7 +40,7 @@ from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import (
     KEPT_SHARE_AFTER_DROP,
     ChatMessage,
-    ChatRoom,
+    ContextWindow,
     Encode,
     Fitted,
     Overflow,
@@ -118,7 +118,7 @@ class ChatSession:
         self._chat = ""  # the chat that they belong to; "" for none that is kept
         self._computed_in: str | None = None  # the mode that computed them; None for several
         self._saving: Iterator[bool] | None = None  # keeps them step by step
-        self._room = ChatRoom(self._cache.context)
+        self._room = ContextWindow(self._cache.context)
         self._texts = AttachedTexts(model.tokenizer.encode)
 
     @property
@@ -183,8 +183,8 @@ class ChatSession:
 
     def _keep_up(self) -> None:
         """Renew transformer and cache if the model was placed again."""
-        if self.model.gpu is not None:
-            self.model.gpu.make_room()
+        if self.model.residency is not None:
+            self.model.residency.make_room()
         if self._generation != self.model.generation:
             self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self._new_cache(), []
             self._generation, self._saving = self.model.generation, None
@@ -236,9 +236,9 @@ class ChatSession:
                     yield event
                 return
             except DeviceFailedError as error:
-                if self.model.gpu is None:
+                if self.model.residency is None:
                     raise
-                self.model.gpu.after_failure(error)
+                self.model.residency.after_failure(error)
                 # If memory ran out before the first token, retry silently.
                 ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
                 if has_begun or not ran_out or attempt == _TRIES - 1:
@@ -301,8 +301,8 @@ class ChatSession:
 
         Raises: Cancelled, with nothing changed.
         """
-        gpu, copy = self.model.gpu, None
-        assert gpu is not None, "the caller has checked it"
+        residency, copy = self.model.residency, None
+        assert residency is not None, "the caller has checked it"
         try:
             copy = self._cache.copied()
         except (CudaError, HostMemoryError) as error:
@@ -310,7 +310,7 @@ class ChatSession:
         if self.adaptation is not None:
             self.adaptation.learn(self._transformer.executor.counters)
             self.adaptation.keep(self.model.hot_blocks)  # for the new placement
-        gpu.place_for(n_tokens, job.cancelled)
+        residency.place_for(n_tokens, job.cancelled)
         self._transformer, self._cache = self._transformer_for(self.mode), self._new_cache()
         self._generation = self.model.generation
         try:
@@ -367,7 +367,8 @@ class ChatSession:
         self._cache.truncate(have)
         if have == 0 or self._computed_in != mode:
             self._computed_in = mode if have == 0 else None
-        if self.model.gpu is not None and self.model.gpu.should_place_for(len(prompt), n_answer):
+        residency = self.model.residency
+        if residency is not None and residency.should_place_for(len(prompt), n_answer):
             with contextlib.suppress(Cancelled):
                 self._place_for(len(prompt) + n_answer, job)
             if len(prompt) >= self._cache.capacity:
@@ -390,9 +391,9 @@ class ChatSession:
             self._transformer.decoder.lay_out(self._cache)
         if self.adaptation is not None:
             return self.adaptation.adapt(self.model.hot_blocks)
-        return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
+        return None if self.model.on_gpu is None else self.model.on_gpu.placed.save_heat(at_once=False)
 
-    def draft_step(self, cancelled: Callable[[], bool]) -> float | None:
+    def draft_step(self, cancelled: CancelCheck) -> float | None:
         """Do one step of idle work for the smaller model that guesses, as Drafting.step."""
         if self.drafting is None:
             return None
@@ -412,7 +413,7 @@ class ChatSession:
         if self.adaptation is not None:
             self.adaptation.keep(self.model.hot_blocks)
         elif self.model.on_gpu is not None:
-            self.model.on_gpu.save_heat()
+            self.model.on_gpu.placed.save_heat()
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
@@ -484,9 +485,9 @@ class ChatSession:
         thinking: Level | None = None,
         tools: Sequence[Tool] = (),
     ) -> Fitted:
-        """Return what fits the context window, as ChatRoom.fit."""
+        """Return what fits the context window, as ContextWindow.fit."""
         encode = chat_encoder(self.model.tokenizer, tools, thinking, continues)
-        return self._chat_room().fit(messages, max_tokens, encode, overflow)
+        return self._context_window().fit(messages, max_tokens, encode, overflow)
 
     def count(
         self,
@@ -498,7 +499,7 @@ class ChatSession:
         tools: Sequence[Tool] = (),
     ) -> Count:
         """Return what `fit` would return now, and how much of the texts fits in the last message."""
-        room, encode = self._chat_room(), chat_encoder(self.model.tokenizer, tools, thinking)
+        room, encode = self._context_window(), chat_encoder(self.model.tokenizer, tools, thinking)
         fitted = room.look(messages, max_tokens, encode, overflow)
         most = room.most_tokens(max_tokens)
         if not texts:
@@ -519,7 +520,7 @@ class ChatSession:
         with_tools, without = (chat_encoder(self.model.tokenizer, given, thinking) for given in (tools, ()))
         return len(with_tools(begun)) - len(without(begun))
 
-    def _chat_room(self) -> ChatRoom:
+    def _context_window(self) -> ContextWindow:
         self._room.capacity = self.context_total
         return self._room
 

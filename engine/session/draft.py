@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.decode.decode_program import MOST_TOKENS
 from engine.errors import Cancelled
-from engine.job import Job, never
+from engine.job import CancelCheck, Job, never
 from engine.prompt_cache.kept_prompts import shared_length
 from engine.session.generate import SMALLEST_CHUNK_TOKENS, decode_one_token, prefill
 from engine.session.guesses import LEAST_GAIN, StepTimes, best_number
@@ -89,7 +89,7 @@ class Draft:
         gain = self._expected_gain()
         return None if not self._times.one_s or (gain >= LEAST_GAIN and self._seen.sum() < _ENOUGH) else gain
 
-    # ------------------------------------------------------------------ as Guesser
+    # --- as Guesser
 
     def read(self, text: Sequence[int]) -> None:
         """As Guesser.read."""
@@ -145,15 +145,15 @@ class Draft:
                 tokens = [token]
         except Cancelled:
             raise
-        except Exception as error:  # noqa: BLE001 - the answer goes on without it
+        except Exception as error:  # noqa: BLE001 - the answer continues without it
             self._fail(error)
 
     def computed(self, n_tokens: int, accepted: int) -> None:
         """As Guesser.computed: `read` compares the guesses with the text."""
 
-    # ------------------------------------------------------------------ while the engine is idle
+    # --- while the engine is idle
 
-    def follow(self, text: Sequence[int], cancelled: Callable[[], bool] = never) -> bool:
+    def follow(self, text: Sequence[int], cancelled: CancelCheck = never) -> bool:
         """Compute some of the text that the draft lacks; return whether there is more.
 
         Cost: up to _MOST_CATCH_UP tokens, unless cancelled between two layers.
@@ -165,7 +165,7 @@ class Draft:
         self._catch_up(min(lag - 1, _MOST_CATCH_UP), Job(cancelled))
         return self._sure < len(text) - 1 and not self.has_failed
 
-    # ------------------------------------------------------------------ helpers
+    # --- helpers
 
     def _measure(self) -> None:
         """Measure a prompt's token and a token. The second of each counts: the first may compile or allocate."""
@@ -182,7 +182,7 @@ class Draft:
         self._cache.truncate(0)
 
     def _has_room(self, n_guesses: int) -> bool:
-        """Return whether it can guess so many tokens after the text."""
+        """Return whether it can guess this many tokens after the text."""
         if self.has_failed or not self._text:
             return False
         n = len(self._text) + n_guesses
@@ -204,7 +204,7 @@ class Draft:
         return self._sure
 
     def _catch_up(self, n_tokens: int, job: Job = Job()) -> None:
-        """Compute so many tokens that it lacks, or the first of them if it is cancelled."""
+        """Compute this many tokens that it lacks, or the first of them if it is cancelled."""
         began, is_whole = time.perf_counter(), True
         try:
             length = self._cut()
@@ -212,7 +212,7 @@ class Draft:
             self._cache.remember()
         except Cancelled:
             is_whole = False
-        except Exception as error:  # noqa: BLE001 - the answer goes on without it
+        except Exception as error:  # noqa: BLE001 - the answer continues without it
             self._fail(error)
         seconds = time.perf_counter() - began
         self._sure = self._cache.length

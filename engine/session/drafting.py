@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _FREE_SHARE = 1.5  # free RAM to load a draft, as a multiple of its bytes
 _GIB = 1 << 30
-NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": ""}  # as Drafting.told
+NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": ""}  # as Drafting.news
 
 
 class Drafting:
@@ -50,7 +50,7 @@ class Drafting:
         self._is_over = self._wanted == "off"
         self._may_use_gpu = True
 
-    def told(self) -> dict[str, Any]:
+    def news(self) -> dict[str, Any]:
         """Return the values of the news "draft"."""
         draft = self.draft
         if draft is None:
@@ -66,7 +66,7 @@ class Drafting:
     def has_no_use(self) -> None:
         """Note that the model computes one token at a time, as some do on a GPU."""
         if self.draft is None and not self._is_over:
-            self.reason = f"{self._model.name} computes one token at a time here, so that guesses would not help."
+            self.reason = f"{self._model.name} computes one token at a time here, so guesses would not help."
 
     def step(self, tokens: Sequence[int], has_use: bool, cancelled: CancelCheck) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do.
@@ -184,12 +184,12 @@ class Drafting:
         Raises: HostMemoryError if the RAM is short.
         """
         n_bytes, own, main = sum(opened.codecs.values()), opened.config, self._model
-        context, gpu = min(main.context, own.max_context), main.gpu
+        context, residency = min(main.context, own.max_context), main.residency
         threads, hardware = main.threads, main.engine.hardware_file
-        if gpu is not None and self._may_use_gpu:
-            spare = gpu.spare_bytes()
+        if residency is not None and self._may_use_gpu:
+            spare = residency.spare_bytes()
             if n_bytes + KVCache.bytes_for(own, context, main.kv_codec) <= spare:
-                budget = (spare + context_bytes(gpu.info)) / _GIB  # both models share the context
+                budget = (spare + context_bytes(residency.placed.info)) / _GIB  # both models share the context
                 yield EngineConfig(
                     "cuda", threads, context, vram_budget_gib=budget, hardware_file=hardware, adapt=False, draft="off"
                 )

@@ -30,7 +30,7 @@ def embed(
 ) -> Iterator[F32]:
     """Yield the vector [d] of each text, or of its tokens, of length 1. Texts are cut at `most_tokens`.
 
-    dimensions: keeps so many numbers of each vector, for models that were trained for it; None: all D.
+    dimensions: keeps this many numbers of each vector, for models that were trained for it; None: all D.
     Cost: a prompt of each text, on a cache of its own; an encoder computes a `batch` of texts at once.
     Raises: InvalidRequestError for a text without tokens, a token outside the vocabulary, or more dimensions than the
     model has; ModelFormatError for numbers that are not finite; DeviceFailedError; Cancelled between two layers.
@@ -51,15 +51,17 @@ def embed(
         try:
             vectors = _pooled(model, ids, job)
         except DeviceFailedError as error:
-            if model.gpu is not None:
-                model.gpu.after_failure(error)
+            if model.residency is not None:
+                model.residency.after_failure(error)
             raise
         n_done += len(ids)
         for vector in vectors:
             kept = vector[: dimensions or config.d_model]
             length = float(np.linalg.norm(kept.astype(np.float64)))
             if not np.isfinite(length):
-                raise ModelFormatError("The model's vectors hold values that are no numbers; its files may be damaged.")
+                raise ModelFormatError(
+                    "The model's vectors hold values that are not numbers; its files may be damaged."
+                )
             yield kept / np.float32(length) if length > 0 else kept
 
 
@@ -137,8 +139,8 @@ def _pooled(model: LoadedModel, texts: list[list[int]], job: Job) -> list[F32]:
 
 def _of_decoder(model: LoadedModel, ids: list[int], takes_mean: bool, progress: ShareProgress) -> F32:
     """Return the mean of a text's hidden states [D], or the last one."""
-    if model.gpu is not None:
-        model.gpu.make_room()
+    if model.residency is not None:
+        model.residency.make_room()
         model.reserve(len(ids))
     transformer, cache = model.transformer("dense"), model.new_cache(len(ids))
     tokens, total = np.asarray(ids, np.int64), np.zeros(model.opened.config.d_model, np.float64)

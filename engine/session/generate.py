@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled, HostMemoryError
-from engine.job import Job, never
+from engine.job import CancelCheck, Job, never
 from engine.prompt_cache.block_file import BLOCK_TOKENS
 from engine.session.sampling import forced_tokens
 
@@ -201,8 +201,7 @@ def prefill_steps(
     first = said if (cache.recurs or cache.forgets) and said >= FEWEST_INSTRUCTIONS_TOKENS else 0
 
     def after_layer(share: float) -> None:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         job.progress(done + int(share * chunk), len(ids))
 
     if 1 < len(ids) <= most_at_once(model, cache):
@@ -212,8 +211,7 @@ def prefill_steps(
             job.progress(len(ids), len(ids))
             return last_row(rows)
     while True:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         if done == turn_end:
             cache.remember()
         if done == n_before:
@@ -245,7 +243,7 @@ def prefill_steps(
             model.first_chunk_tokens = chunk
 
 
-def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:
+def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: CancelCheck = never) -> Logits:
     """Append one token to the cache; return the logits [V] for the next one, valid until the next call.
 
     Uses one compiled program if the model has one, otherwise runs layer by layer.
@@ -263,9 +261,7 @@ def most_at_once(model: Transformer, cache: KVCache) -> int:
     return 1 if decoder is None or not decoder.accepts(cache) else decoder.most_tokens(cache)
 
 
-def decode_tokens(
-    model: Transformer, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never
-) -> Logits:
+def decode_tokens(model: Transformer, tokens: Sequence[int], cache: KVCache, cancelled: CancelCheck = never) -> Logits:
     """Append up to `most_at_once` tokens to the cache; return the logits [n, V] after each.
 
     They equal those of decode_one_token to the bit. Raises: as decode_one_token, and HostMemoryError.
@@ -277,7 +273,7 @@ def decode_tokens(
 
 
 def _if_memory_suffices(
-    model: Transformer, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool]
+    model: Transformer, tokens: Sequence[int], cache: KVCache, cancelled: CancelCheck
 ) -> Logits | None:
     """Return what decode_tokens returns; None, with the cache unchanged, if RAM is short for a run of several tokens.
 
@@ -413,7 +409,7 @@ def generate(
 class _Decode:
     """The decoding of an answer, in runs of one token, or of several if guesses are worth computing."""
 
-    def __init__(self, model: Transformer, cache: KVCache, savings: Savings, cancelled: Callable[[], bool]) -> None:
+    def __init__(self, model: Transformer, cache: KVCache, savings: Savings, cancelled: CancelCheck) -> None:
         self._model, self._cache, self._cancelled = model, cache, cancelled
         self._guesses, self._turns = savings.guesses, savings.turns
         self._ahead: list[tuple[int, Logits]] = []  # unchecked guesses of the last run, with the logits after each
@@ -468,7 +464,7 @@ class _Decode:
         return last_row(rows[:1])
 
     def _count(self, guessed: int, accepted: int) -> None:
-        """Count tokens of the last run's source; forced ones are no guesses."""
+        """Count tokens of the last run's source; forced ones are not guesses."""
         if self._guesses is not None and not self._is_forced and guessed + accepted:
             figures = self._by_source.setdefault(self._guesses.source, [0, 0])
             figures[0] += guessed

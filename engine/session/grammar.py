@@ -139,7 +139,7 @@ class Grammar:
 class ToolGrammar(Grammar):
     """The grammar of an answer that may call tools, in the format of the model.
 
-    constraint: of an answer that is no call; None: any text.
+    constraint: of an answer that is not a call; None: any text.
     """
 
     def __init__(

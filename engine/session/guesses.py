@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Protocol
 
 LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
-# What wrong guesses may have cost: a share of the decode time so far, and so many runs of one token. The first guesses
-# of a good source may be wrong, and must not be its last.
+# What wrong guesses may have cost: a share of the decode time so far, and this many runs of one token: the first
+# guesses of a good source may be wrong.
 _MOST_LOSS, _FIRST_LOSS = 0.01, 3.0
 _FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average

@@ -27,7 +27,7 @@ _NEW_SHARE = 0.3  # of the newest measurement in an average
 
 
 class Pace:
-    """Which way is faster for so many answers: a batch, or one after another. Measured while they run.
+    """Which way is faster for this many answers: a batch, or one after another. Measured while they run.
 
     A batch reads the weights once. But on a CPU its steps run in Python layer by layer, which costs small models more
     time than the weights (docs/benchmarks.md), and a GPU converts some weights to halves. The first step of each way is
@@ -49,7 +49,7 @@ class Pace:
         return is_faster != (self._n_steps % PROBE_EVERY == 0)
 
     def is_ever_faster(self, most: int) -> bool:
-        """Return whether a batch of `most` answers, of which any may be empty, is faster than so many single tokens.
+        """Return whether a batch of `most` answers, of which any may be empty, is faster than this many single tokens.
 
         The fastest batch decides: others may have waited for their sequences, which leave the GPU's memory while the
         prompt of another answer is computed.
@@ -100,13 +100,13 @@ class JointSteps:
         return self._model is model and self._generation == model.generation
 
     def is_together(self, n: int) -> bool:
-        """Return whether `compute` is worth calling for so many answers now."""
+        """Return whether `compute` is worth calling for this many answers now."""
         if n < 2 or self._size == 1:
             return False
         return self._model.gpu is not None or self._pace.is_together(n)
 
     def took(self, n: int, together: bool, seconds: float) -> None:
-        """Note the time in which so many answers went on by a token."""
+        """Note the time in which this many answers continued by a token."""
         self._pace.took(n, together, seconds)
 
     def compute(self, answers: Sequence[tuple[ChatSession, int]]) -> None:

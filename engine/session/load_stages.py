@@ -65,7 +65,7 @@ class Device:
 class Memory:
     """What fits: the context in tokens and the KV codec.
 
-    sizes: with down copied by neuron if the load shall copy it.
+    sizes: include down's copy by neuron if the load makes one.
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
     reads_experts: whether experts are read from the disk when they are chosen, if no GPU helps: RAM cannot hold all.
     """
@@ -187,7 +187,7 @@ def prepare(
     if device.gpu is None:
         return None, device.gpu_reason
     part, why_not = load_residency(device.gpu, hardware, device.threads, context, job)
-    if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
+    if part is None or not part.placed.is_usable:  # without a GPU everything must fit in RAM
         fitting_context(
             memory.sizes, MemoryLimits(hardware, None, budgets_of(hardware, None, None)),
             context.context, context.kv_codec,

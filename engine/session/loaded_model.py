@@ -17,6 +17,7 @@ from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.executor.dense import DenseExecutor
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.learned_hot import read_heat
+from engine.gpu.placed_model import PlacedModel
 from engine.gpu.residency import GpuResidency
 from engine.job import Job, Progress
 from engine.load_steps import LoadSteps
@@ -68,7 +69,7 @@ class LoadedModel(LoadContext):
         """Open, check and load a model.
 
         backend: that of another loaded model, for models that compute in turns; None: one of its own. for_vectors: it
-        shall not answer, so that an encoder will do.
+        will not answer, so an encoder is allowed.
         Units: job.progress in bytes; preparing in CPU kernels, if some must be compiled.
         Raises: an EngineError for any problem with files, request or memory; Cancelled.
         """
@@ -81,8 +82,8 @@ class LoadedModel(LoadContext):
         part, why_not = load_stages.prepare(context, device, memory, preparing, job)
         steps.begin("mode")
         try:
-            on_gpu = part is not None and part.is_usable
-            mode, reason = part.mode_and_reason() if part and on_gpu else context.modes.choose(engine.mode)
+            on_gpu = part is not None and part.placed.is_usable
+            mode, reason = part.placed.mode_and_reason() if part and on_gpu else context.modes.choose(engine.mode)
             loaded = cls(
                 **_fields(context),
                 name=source.name or source.opened.name,
@@ -131,9 +132,14 @@ class LoadedModel(LoadContext):
         return nullcontext() if reading is None else reading.held()
 
     @property
-    def gpu(self) -> GpuResidency | None:
+    def gpu(self) -> PlacedModel | None:
         """Its part on a GPU if that can compute now, otherwise None."""
-        return self.on_gpu if self.on_gpu is not None and self.on_gpu.is_usable else None
+        return None if self.residency is None else self.residency.placed
+
+    @property
+    def residency(self) -> GpuResidency | None:
+        """Moves its part on a GPU if that can compute now, otherwise None."""
+        return self.on_gpu if self.on_gpu is not None and self.on_gpu.placed.is_usable else None
 
     @property
     def device(self) -> str:
@@ -143,7 +149,7 @@ class LoadedModel(LoadContext):
     @property
     def device_reason(self) -> str:
         """The reason for the device, in one line."""
-        return self.cpu_reason if self.on_gpu is None else self.on_gpu.reason
+        return self.cpu_reason if self.on_gpu is None else self.on_gpu.placed.reason
 
     @property
     def vram_bytes(self) -> int:
@@ -153,7 +159,7 @@ class LoadedModel(LoadContext):
     @property
     def gpu_notes(self) -> tuple[str, ...]:
         """What happened to its part on the GPU since the load, one sentence each."""
-        return () if self.on_gpu is None else tuple(self.on_gpu.notes)
+        return () if self.on_gpu is None else tuple(self.on_gpu.placed.notes)
 
     @property
     def is_placed_automatically(self) -> bool:
@@ -168,7 +174,7 @@ class LoadedModel(LoadContext):
     @property
     def generation(self) -> int:
         """Increases whenever earlier transformers and caches become invalid."""
-        return 0 if self.on_gpu is None else self.on_gpu.generation
+        return 0 if self.on_gpu is None else self.on_gpu.placed.generation
 
     @property
     def weights_reason(self) -> str:
@@ -224,16 +230,16 @@ class LoadedModel(LoadContext):
 
         If its predictors do not fit on the GPU, the model is placed again and `generation` increases.
         """
-        if self.gpu is not None:
-            self.gpu.make_ready(self.resolve_mode(mode))
+        if self.residency is not None:
+            self.residency.make_ready(self.resolve_mode(mode))
 
     def reserve(self, n_tokens: int) -> None:
         """Let `new_cache` return caches that hold this many tokens. Only between answers.
 
         If the model is placed again for that, `generation` increases.
         """
-        if self.gpu is not None and not self.gpu.holds(n_tokens):
-            self.gpu.place_for(n_tokens)
+        if self.residency is not None and not self.residency.placed.holds(n_tokens):
+            self.residency.place_for(n_tokens)
 
     def new_cache(self, context: int | None = None) -> KVCache:
         """Return an empty KV cache for conversations of this many tokens; None: the loaded context.

@@ -128,7 +128,7 @@ class MtpGuesser:
             try:
                 self._trail.fill(text, self._drafter)
                 self._behind = 1
-            except Exception as error:  # noqa: BLE001 - the answer goes on without it
+            except Exception as error:  # noqa: BLE001 - the answer continues without it
                 self._fail(error)
 
     def prepare(self) -> None:
@@ -158,7 +158,7 @@ class MtpGuesser:
                 started = time.perf_counter()
                 logits, hidden = self._trail.follow(token, hidden, self._drafter)
                 self._record.timed(0, 0.0, time.perf_counter() - started)
-        except Exception as error:  # noqa: BLE001 - the answer goes on without it
+        except Exception as error:  # noqa: BLE001 - the answer continues without it
             self._fail(error)
 
     def computed(self, n_tokens: int, accepted: int) -> None:

@@ -17,7 +17,7 @@ from engine.tool_calls.tool import Tool
 
 SHARE = 1 / 16  # of the context, at most, for a summary
 FEWEST_TOKENS, MOST_TOKENS = 64, 1024
-ROOM_FOR_TEMPLATE = 48  # tokens around REQUEST
+TEMPLATE_RESERVE = 48  # tokens around REQUEST
 WORDS_PER_TOKEN = 0.6  # fewer than in most texts, so that a summary is not cut
 REQUEST = (
     "Summarise our conversation so far, including any earlier summary, in at most {words} words and in its own "
@@ -74,22 +74,22 @@ def summarise_if_needed(
 
 def without_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return the messages with calls and their results as texts of the assistant's."""
-    told: list[ChatMessage] = []
+    merged: list[ChatMessage] = []
     for message in messages:
         role = "assistant" if message["role"] == "tool" else message["role"]
         parts = [f"[Result of {message['name']}: {message['content']}]"] if message["role"] == "tool" else []
         parts += [message["content"]] if message["role"] != "tool" and message["content"] else []
         parts += [f"[Called {call.name}: {json.dumps(dict(call.arguments))}]" for call in message.get("calls", ())]
-        if told and role == told[-1]["role"] == "assistant":
-            parts.insert(0, told.pop()["content"])
-        told.append({"role": role, "content": "\n".join(parts)})
-    return told
+        if merged and role == merged[-1]["role"] == "assistant":
+            parts.insert(0, merged.pop()["content"])
+        merged.append({"role": role, "content": "\n".join(parts)})
+    return merged
 
 
 def _some(session: ChatSession, rules: list[ChatMessage], old: list[ChatMessage], summary: str) -> list[ChatMessage]:
     """Return as many of the oldest messages as can be read at once; of a longer one its beginning."""
     tokenizer = session.model.tokenizer
-    room = session.context_total - _most_tokens(session) - len(tokenizer.encode(REQUEST)) - ROOM_FOR_TEMPLATE
+    room = session.context_total - _most_tokens(session) - len(tokenizer.encode(REQUEST)) - TEMPLATE_RESERVE
 
     def fits(n: int) -> bool:
         return len(tokenizer.encode_chat(with_summary([*rules, *old[:n]], summary))) <= room

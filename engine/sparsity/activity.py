@@ -47,7 +47,7 @@ class NeuronActivity:
             raise ModelFormatError(f"Activity is f32 [L, F]; this is {self.counts.dtype} {self.counts.shape}.")
         # A neuron is active at most once per position; float32 sums may exceed that by rounding.
         if not 0 <= self.positions <= 2 * MEMORY_TOKENS or not self._within(1.001 * self.positions + 1e-3):
-            raise ModelFormatError("The counts of the neurons' activity are no counts of so many positions.")
+            raise ModelFormatError("The counts of the neurons' activity are not counts of so many positions.")
         if self.hot and len(self.hot) != len(self.counts):
             raise ModelFormatError("The activity lists hot neurons of another number of layers than it counts.")
         for ids in self.hot:
@@ -119,5 +119,5 @@ def _split(info: Any, source: Any, slots: Sequence[int], folder: Path) -> tuple[
         raise ArtifactMismatchError(f"The hot neurons in {folder} are not those that {ARTIFACT_NAME}.json describes.")
     ids = np.zeros(0, np.int64) if info is None else source.view("hot").view("<i8")
     if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 31:
-        raise ModelFormatError(f"The hot neurons in {folder} are no numbers of neurons.")
+        raise ModelFormatError(f"The hot neurons in {folder} are not numbers of neurons.")
     return tuple(part.astype(np.int32) for part in np.split(ids, np.cumsum(slots)[:-1])) if slots else ()

@@ -24,16 +24,15 @@ from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, Inva
 from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
-from engine.job import CancelCheck, never
+from engine.job import CancelCheck, CountProgress, never
 
-Progress = Callable[[int], None]
 Listing = Callable[[], None]
 
 log = logging.getLogger(__name__)
 
 _IN_USE = (5, 32, 1224)  # of Windows: access denied, sharing violation, user-mapped file
 # Error codes for a full disk, an exceeded quota or a file that is too large.
-NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MAX_JSON_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
 _TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
@@ -67,7 +66,7 @@ def save_artifact(
     version: int,
     values: Mapping[str, Any],
     tensors: Mapping[str, NDArray[Any]],
-    progress: Progress = lambda done: None,
+    progress: CountProgress = lambda done: None,
     cancelled: CancelCheck = never,
     listing: Listing | None = None,
 ) -> Path:
@@ -120,8 +119,10 @@ def save_artifact(
                 part.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        if error.errno in NO_ROOM:
-            raise DiskSpaceError(f"The disk took no more while {head} was written: {error.strerror}.") from error
+        if error.errno in DISK_FULL:
+            raise DiskSpaceError(
+                f"The disk accepted no more data while {head} was written: {error.strerror}."
+            ) from error
         raise InvalidRequestError(
             f"{head} cannot be written: {error.strerror or error}.", "Choose another folder."
         ) from error
@@ -175,7 +176,7 @@ def read_head(
         raise ArtifactMismatchError(f"{head.name} in {folder} was made from another model.")
     made_under = values.get("activation")
     if made_under is not None and not isinstance(made_under, str):
-        raise ModelFormatError(f"{head.name} in {folder} says an activation that is no text.")
+        raise ModelFormatError(f"{head.name} in {folder} has an activation that is not text.")
     if None not in (made_under, activation) and made_under != activation:
         # The fingerprint identifies the files; the user may request another activation for them.
         raise ArtifactMismatchError(
@@ -203,7 +204,7 @@ def open_tensors(folder: Path, name: str) -> MappedSource:
 
 
 def _write_tensors(
-    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: Progress, cancelled: CancelCheck
+    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: CountProgress, cancelled: CancelCheck
 ) -> str:
     """Write one safetensors file; return its SHA-256. The format's library would copy every tensor to memory."""
     # Wide numbers first, which aligns all of them.

@@ -120,17 +120,17 @@ class Placement:
         if {*self.attention, *self.predictor, self.embedding, self.head} - set(get_args(Device)):
             raise ModelFormatError("A placement names a device that is neither gpu nor cpu.")
         if self.zero_copy and len(self.zero_copy) != layers:
-            raise ModelFormatError("A placement reaches for neurons of another number of layers than it has.")
+            raise ModelFormatError("A placement has zero-copy neurons for another number of layers.")
         if any(len(np.intersect1d(one, other)) for one, other in zip(self.hot, self.zero_copy, strict=False)):
-            raise ModelFormatError("A placement reaches over the bus for neurons that are on the GPU.")
+            raise ModelFormatError("A placement has zero-copy neurons that are on the GPU.")
         for layer, ids in enumerate((*self.hot, *self.zero_copy)):
             ascending = ids.ndim == 1 and ids.dtype == np.int32 and bool((np.diff(ids) > 0).all())
             if not ascending or (len(ids) and not 0 <= ids[0] <= ids[-1] < self.neurons):
                 raise ModelFormatError(
-                    f"The hot neurons of layer {layer % layers} are no ascending ids below {self.neurons}."
+                    f"The hot neurons of layer {layer % layers} are not ascending ids below {self.neurons}."
                 )
         if set(self.vram_parts_bytes) != set(VRAM_PARTS) or set(self.ram_parts_bytes) != set(RAM_PARTS):
-            raise ModelFormatError("A placement's bytes are of other parts than those that are known.")
+            raise ModelFormatError("A placement counts bytes of unknown parts.")
 
     @property
     def n_layers(self) -> int:
@@ -146,7 +146,7 @@ class Placement:
         return sum(self.hot_counts)
 
     def resident_experts(self, n_experts: int) -> tuple[int, ...]:
-        """[L]: number of experts on the GPU, for a model with so many experts per layer."""
+        """[L]: number of experts on the GPU, for a model with this many experts per layer."""
         return tuple(n * n_experts // self.neurons for n in self.hot_counts)
 
     @property
@@ -261,7 +261,7 @@ def _masks(ids: tuple[I32, ...], neurons: int) -> U8:
     return np.packbits(masks, axis=1, bitorder="little")
 
 
-# ------------------------------------------------------------------ reading values
+# --- reading values
 
 _TEXTS = ("embedding", "head", "statistics", "mode")
 _NUMBERS = ("fired_share", "objective", "gap", "gpu_neuron_load")

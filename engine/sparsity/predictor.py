@@ -7,7 +7,6 @@ section 5.1 (adaptive sparsity predictors).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
-from engine.job import CancelCheck, never
+from engine.job import CancelCheck, CountProgress, never
 from engine.sparsity.artifact_files import Listing, load_artifact, open_tensors, read_head, save_artifact
 from engine.sparsity.predictor_budget import Budget as Budget
 from engine.sparsity.predictor_budget import MeasuredText as MeasuredText
@@ -109,7 +108,7 @@ class Predictor:
     def save(
         self,
         folder: Path,
-        progress: Callable[[int], None] = lambda done: None,
+        progress: CountProgress = lambda done: None,
         cancelled: CancelCheck = never,
         listing: Listing | None = None,
     ) -> Path:
@@ -189,5 +188,5 @@ def _listed_layers(values: dict[str, Any], head: str) -> list[dict[str, Any]]:
 
 def _words(value: Any, key: str, head: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ModelFormatError(f"{head} says a {key} that is no text.")
+        raise ModelFormatError(f"{head} says a {key} that is not text.")
     return value

@@ -45,7 +45,7 @@ class Budget:
             return None
         measured = value.get("measured") if isinstance(value, dict) else None
         if not isinstance(measured, list) or len(measured) > _MAX_TEXTS or not isinstance(value.get("held"), bool):
-            raise ModelFormatError(f"{where} has a budget that is none.")
+            raise ModelFormatError(f"{where} has an invalid budget.")
         texts = []
         for one in measured:
             if not isinstance(one, dict) or not isinstance(one.get("text"), str):

@@ -157,7 +157,6 @@ class LayerPredictor:
 
     @property
     def matrices(self) -> tuple[PackedMatrix, ...]:
-        """All its matrices."""
         found = () if self.low_rank is None else (self.low_rank.a, self.low_rank.b)
         return found if self.copy is None else (*found, self.copy.matrix)
 
@@ -211,4 +210,4 @@ def _check_bias(bias: F32 | None, n_rows: int) -> None:
 
 def _check_threshold(threshold: float) -> None:
     if not math.isfinite(threshold):
-        raise ModelFormatError(f"A predictor's threshold is {threshold}, which is no number to compare with.")
+        raise ModelFormatError(f"A predictor's threshold is {threshold}, which is not a number to compare with.")

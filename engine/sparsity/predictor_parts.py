@@ -69,7 +69,7 @@ def packed_matrix(rows: NDArray[np.uint8], name: str, codec: str, n_cols: Any, a
 
 
 def _no_matrix(name: str, dtype: str, shape: tuple[int, ...], codec: str) -> ModelFormatError:
-    return ModelFormatError(f"The predictor's {name} is {dtype} {list(shape)}, which is no matrix in {codec}.")
+    return ModelFormatError(f"The predictor's {name} is {dtype} {list(shape)}, which is not a matrix in {codec}.")
 
 
 def codec_name(value: Any, where: str) -> str | None:
@@ -77,7 +77,7 @@ def codec_name(value: Any, where: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in ROW_CODECS or value in _PLAIN or value in COPY_CODECS:
-        raise ModelFormatError(f"A matrix of {where} is said to be in {str(value)[:40]!r}, which is no packed codec.")
+        raise ModelFormatError(f"A matrix of {where} has the codec {str(value)[:40]!r}, which is not a packed codec.")
     return value
 
 
@@ -93,7 +93,7 @@ def copy_codec_name(value: Any, where: str) -> str:
 def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
     """Wrap f32 or f16 values [n_rows, n_cols]. Raises: ModelFormatError unless all are finite."""
     if values.ndim != 2 or not values.size or values.dtype not in (np.float32, np.float16):
-        raise ModelFormatError(f"The predictor's {name} is {values.dtype} {list(values.shape)}, which is no matrix.")
+        raise ModelFormatError(f"The predictor's {name} is {values.dtype} {list(values.shape)}, which is not a matrix.")
     step = max(1, _PIECE_BYTES // values[0].nbytes)
     for start in range(0, len(values), step):
         _refuse_unless(_are_numbers(values[start : start + step]), name)
@@ -116,7 +116,7 @@ def _are_numbers(values: NDArray[Any]) -> bool:
 
 def _refuse_unless(are_numbers: bool, name: str) -> None:
     if not are_numbers:
-        raise ModelFormatError(f"The predictor's {name} holds values that are no numbers.")
+        raise ModelFormatError(f"The predictor's {name} holds values that are not numbers.")
 
 
 def bias(source: TensorSource, name: str) -> F32 | None:
@@ -138,7 +138,7 @@ def optional_number(value: Any, what: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
-        raise ModelFormatError(f"{what} is {str(value)[:60]!r}; expected is a number.")
+        raise ModelFormatError(f"{what} is {str(value)[:60]!r}; a number is needed.")
     return float(value)
 
 

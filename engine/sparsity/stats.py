@@ -164,7 +164,7 @@ def _read_counts(path: Path) -> NDArray[np.int64]:
     with np.errstate(invalid="ignore"):  # NaN differs from its cast
         counts: NDArray[np.int64] = values.astype(np.int64)
     if not np.array_equal(counts, values):
-        raise ModelFormatError(f"{path.name} holds values that are no counts.")
+        raise ModelFormatError(f"{path.name} holds values that are not counts.")
     return counts
 
 

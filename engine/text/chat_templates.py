@@ -152,7 +152,7 @@ def choose_template(opened_name: str, vocabulary: Vocabulary, override: str | No
     if vocabulary.chat_template is not None and override in (None, OWN):
         return _own(vocabulary, vocabulary.chat_template), "The model brings its own chat template"
     if override is not None:
-        return _built_in(override, vocabulary), f"{BUILT_IN[override].title}, as asked"
+        return _built_in(override, vocabulary), f"{BUILT_IN[override].title}, as requested"
     name, reason = _fitting(opened_name, vocabulary)
     return _built_in(name, vocabulary), reason
 

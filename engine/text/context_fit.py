@@ -63,7 +63,7 @@ class _LeftOut:
         return len(self.messages) if at == self.at and turns[at:end] == self.messages else 0
 
 
-class ChatRoom:
+class ContextWindow:
     """Fits conversations into one context window. Remembers what it left out of the last prompt."""
 
     def __init__(self, capacity: int) -> None:
@@ -162,8 +162,8 @@ def with_summary(messages: Sequence[ChatMessage], summary: str) -> list[ChatMess
         return list(messages)
     first = instructions(messages)
     before = f"{messages[0]['content']}\n\n" if first else ""
-    told = {"role": "system", "content": f"{before}{SUMMARY_HEADING}\n{summary}"}
-    return [told, *messages[first:]]
+    first_message = {"role": "system", "content": f"{before}{SUMMARY_HEADING}\n{summary}"}
+    return [first_message, *messages[first:]]
 
 
 def instructions(messages: Sequence[ChatMessage]) -> int:

@@ -210,7 +210,7 @@ def _unigram_entries(facts: _Facts, scores: NDArray[np.float64], ordinary: list[
     return [(text, values[i] if i in found else unlikely) for i, text in enumerate(texts)]
 
 
-# ------------------------------------------------------------------ what all kinds share
+# --- what all kinds share
 
 
 def _vocabulary(
@@ -242,7 +242,7 @@ def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
     types = metadata.get("tokenizer.ggml.token_type")
     types = [NORMAL] * len(tokens) if types is None else types
     if not hasattr(types, "__len__") or isinstance(types, str) or len(types) != len(tokens):
-        raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is no list of {len(tokens)} types.")
+        raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is not a list of {len(tokens)} types.")
     types = list(types)
     if spaced and USER_DEFINED in types:
         # The substitute for spaces in a piece must be a space when a user's text is searched for it.
@@ -312,12 +312,12 @@ def _charsmap(metadata: Mapping[str, Any]) -> bytes:
         return b""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > _MAX_CHARSMAP_BYTES:
         raise ModelFormatError(
-            f"The vocabulary's precompiled_charsmap is no list of bytes below {_MAX_CHARSMAP_BYTES}."
+            f"The vocabulary's precompiled_charsmap is not a list of bytes below {_MAX_CHARSMAP_BYTES}."
         )
     try:
         table = bytes(item & 0xFF for item in value)  # some files hold them with a sign
     except TypeError as error:
-        raise ModelFormatError("The vocabulary's precompiled_charsmap is no list of bytes.") from error
+        raise ModelFormatError("The vocabulary's precompiled_charsmap is not a list of bytes.") from error
     if table and (len(table) < 4 or _LONG_TEXT.search(table, 4 + int.from_bytes(table[:4], "little"))):
         raise ModelFormatError(
             "The vocabulary's precompiled_charsmap is damaged, or writes long texts for a character."
@@ -339,16 +339,16 @@ def _flag(metadata: Mapping[str, Any], key: str, default: bool) -> bool:
 def _scores(metadata: Mapping[str, Any], n_tokens: int) -> NDArray[np.float64]:
     values = metadata.get("tokenizer.ggml.scores")
     if values is None or isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != n_tokens:
-        raise ModelFormatError(f"The GGUF file's tokenizer.ggml.scores is no list of {n_tokens} numbers.")
+        raise ModelFormatError(f"The GGUF file's tokenizer.ggml.scores is not a list of {n_tokens} numbers.")
     values = list(values)
     if not set(map(type, values)) <= {int, float}:
-        raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds something that is no number.")
+        raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds something that is not a number.")
     try:
         scores = np.asarray(values, np.float64)
     except OverflowError as error:
         raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds a number of absurd size.") from error
     if np.isnan(scores).any():
-        raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds something that is no number.")
+        raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds something that is not a number.")
     return scores
 
 
@@ -358,7 +358,7 @@ def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
         raise ModelFormatError(f"The GGUF file's {key} is missing.")
     strings = list(values)
     if not set(map(type, strings)) <= {str}:
-        raise ModelFormatError(f"The GGUF file's {key} holds something that is no text.")
+        raise ModelFormatError(f"The GGUF file's {key} holds something that is not text.")
     return strings
 
 

@@ -139,7 +139,7 @@ def _overlay(tokens: list[str], types: list[int], path: Path, config: Mapping[st
     for key, token in (listed if isinstance(listed, dict) else {}).items():
         content = token.get("content") if isinstance(token, dict) else None
         if not isinstance(content, str) or not key.isascii() or not key.isdigit() or int(key[:9]) >= _MAX_TOKENS:
-            raise ModelFormatError(f"The tokens added beside {path} are not as they should be: {key[:60]!r}.")
+            raise ModelFormatError(f"The tokens added beside {path} are invalid: {key[:60]!r}.")
         _place(tokens, types, int(key[:9]), content, token.get("special") is True)
         if token.get("rstrip") is True:
             swallowing.add(int(key[:9]))
@@ -162,5 +162,5 @@ def _extend(tokens: list[str], types: list[int], token_id: int) -> None:
 
 def _ids_by_text(entries: Mapping[str, Any], path: Path) -> dict[str, int]:
     if not all(type(i) is int and 0 <= i < _MAX_TOKENS for i in entries.values()):
-        raise ModelFormatError(f"{path} is damaged: an id is no number below {_MAX_TOKENS}.")
+        raise ModelFormatError(f"{path} is damaged: an id is not a number below {_MAX_TOKENS}.")
     return dict(entries)

@@ -65,7 +65,7 @@ def check_patterns(parts: object, origin: str, cost: Cost = cost_of) -> None:
         try:
             refused = any(_outgrows(pattern, unit, end, cost) for unit, end in _texts(pattern, until))
         except ValueError:
-            continue  # reading the file says that it is no pattern
+            continue  # reading the file says that it is not a pattern
         if refused:
             raise UnsupportedModelError(
                 f"{origin} cuts text by the pattern {pattern[:80]!r}, whose cost grows much faster than the text: "

@@ -44,7 +44,7 @@ def parse_sentencepiece(data: bytes, origin: str) -> SentencePieceModel:
     try:
         return _parse(data)
     except _Damage as error:
-        raise ModelFormatError(f"{origin} is no sound SentencePiece model: {error}.") from error
+        raise ModelFormatError(f"{origin} is not a sound SentencePiece model: {error}.") from error
 
 
 class _Damage(Exception):  # noqa: N818 - never leaves this module

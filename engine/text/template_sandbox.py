@@ -187,7 +187,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         tree.set_environment(self)
         return super()._generate(tree, *args, **kwargs)
 
-    # ------------------------------------------------------------------ called from the checkpoints
+    # --- called from the checkpoints
 
     def tick(self, chars: int = 0) -> None:
         self.budget.tick(chars)
@@ -222,7 +222,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.budget.tick(len(text))
         return text
 
-    # ------------------------------------------------------------------ Jinja's hooks
+    # --- Jinja's hooks
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, list) and attr in _CHANGES:
@@ -317,7 +317,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             raise ChatTemplateError("The model's chat template formats with a width of more than 999 characters.")
         self.budget.allow(len(text) + text.count("%") * (2000 + self.budget.weigh(values, printable=True)))
 
-    # ------------------------------------------------------------------ guards
+    # --- guards
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -40,7 +40,7 @@ _CONTENTS = ("content", "reasoning_content", "thinking")  # the texts of a messa
 _RECIPIENT, _TO_ALL = ">>>", "all\n"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
-# Texts of so many characters, of which the last ones are kept with their tokens: 49,000 tokens take 0.2 s.
+# Texts of this many characters, of which the last ones are kept with their tokens: 49,000 tokens take 0.2 s.
 _LONG, _KEPT = 8192, 2
 _LONGEST_SPECIAL = 256  # characters of a special token
 
@@ -128,7 +128,7 @@ class Tokenizer:
         self.stop_token_ids = frozenset(self.eos_token_ids) | {self._special_by_text[stop][0] for stop in known}
         self.stop_texts = tuple(stop for stop in self.template.stops if stop not in known)
 
-    # ------------------------------------------------------------------ where vocabularies come from
+    # --- where vocabularies come from
 
     @classmethod
     def from_files(cls, tokenizer_json: Path, tokenizer_config: Path | None = None) -> Tokenizer:
@@ -187,7 +187,7 @@ class Tokenizer:
                 f"the model with {_listed(config.eos_token_ids)}."
             )
 
-    # ------------------------------------------------------------------ text to ids
+    # --- text to ids
 
     def encode(self, text: str, special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the ids of a text. special: whether the text of a special token means that token; if not, it is
@@ -453,7 +453,7 @@ class Tokenizer:
             return [i for i in ids if i not in self._forbidden]
         return [i for a, b in itertools.pairwise(cuts) for i in self._encode_literally(text[a:b])]
 
-    # ------------------------------------------------------------------ ids to text
+    # --- ids to text
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Return the text of these ids; invalid UTF-8 becomes U+FFFD."""

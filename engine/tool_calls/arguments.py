@@ -31,7 +31,7 @@ def parameters_of(schema: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any
     schema = resolved(schema, schema)
     properties = schema.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(one, dict | bool) for one in properties.values()):
-        raise InvalidRequestError("The schema of a tool cannot be used: its 'properties' are no schemas.")
+        raise InvalidRequestError("The schema of a tool cannot be used: its 'properties' are not schemas.")
     required = schema.get("required", [])
     names = required if isinstance(required, list) else []
     if not properties and (names or any(word in schema for word in (*_UNIONS, "allOf"))):

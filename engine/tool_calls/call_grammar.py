@@ -32,7 +32,7 @@ _PATTERN_PARTS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # escapes
 class CallGrammar:
     """Writes the grammar for one request. specials: ids of the vocabulary's special tokens by their texts.
 
-    style: options for llguidance's JSON schemas. answer: the grammar of an answer that is no call; None: any text.
+    style: options for llguidance's JSON schemas. answer: the grammar of an answer that is not a call; None: any text.
     """
 
     def __init__(

@@ -222,8 +222,8 @@ def _squeezed(text: str) -> str:
 
 
 def _takes_system(template: ChatTemplate) -> bool:
-    told = [{"role": "system", "content": _ABOUT}, {"role": "user", "content": _QUESTION}]
-    return _ABOUT in (_timed(template, told) or "")
+    probe = [{"role": "system", "content": _ABOUT}, {"role": "user", "content": _QUESTION}]
+    return _ABOUT in (_timed(template, probe) or "")
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:

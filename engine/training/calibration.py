@@ -113,7 +113,7 @@ class _Draw:
         return found
 
 
-# ------------------------------------------------------------------ what is kept
+# --- what is kept
 
 
 def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:

@@ -167,7 +167,7 @@ def _pass(
     likeliest: list[NDArray[np.int64]] = []
 
     if any(all(len(sequence) < 2 for sequence in text.sequences) for text in texts):
-        raise InvalidRequestError("A text held out has no two tokens in a row, so nothing can be scored.")
+        raise InvalidRequestError("A held-out text has fewer than two tokens, so nothing can be scored.")
     with walk_layers(parts, sequences, executor=executor, job=job) as stream:
         start = 0
         for text in texts:

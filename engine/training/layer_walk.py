@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
-from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, UnsupportedModelError
+from engine.errors import HostMemoryError, InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import behind_first, down_of_all, everything, first_values
 from engine.job import Job
@@ -127,7 +127,7 @@ class LayerBatch:
     @property
     def _ffn(self) -> FfnWeights:
         if self._parts.config.n_experts:
-            raise InvalidRequestError("Of a model with experts only the counts of its neurons can be had.")
+            raise InvalidRequestError("For a model with experts, only neuron counts are available.")
         return self._parts.weights.layers[self.layer].ffns[0]
 
 
@@ -283,8 +283,7 @@ class _Walk:
             values[rows.all] = self._graph.embed(self._tokens[rows.all], rows.position)
         for layer in range(n_layers):
             for rows in self._batches:
-                if job.cancelled():
-                    raise Cancelled
+                job.stop_if_cancelled()
                 self._rows = rows
                 x = np.array(values[rows.all])
                 values[rows.all] = self._graph.layer(layer, x, self._angles(rows), self._attend, self._recur)

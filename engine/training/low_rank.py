@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import Cancelled, DeviceMemoryError
+from engine.errors import DeviceMemoryError
 from engine.job import Job
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs import CODECS
@@ -185,8 +185,7 @@ class LowRankFitter:
         with _memory_of(self.device), _fast_products(self.device), torch.no_grad():
             fit = _Fit(self, start, recipe)
             for step in range(recipe.steps):
-                if job.cancelled():
-                    raise Cancelled
+                job.stop_if_cancelled()
                 fit.step(step)
                 job.progress(step + 1, recipe.steps)
             return fit.result()

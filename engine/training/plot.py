@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import DiskSpaceError, InvalidRequestError
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 from engine.sparsity.stats import NeuronStats
 from engine.training.locality import CARRIED, Locality, curve, locality
 
@@ -28,7 +28,7 @@ def check_plot_file(path: Path) -> None:
     """Raise InvalidRequestError if the file cannot become a picture, before the long work."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequestError(
-            f"{path.name} is no name of a picture that can be drawn; known are {' and '.join(FORMATS)}.",
+            f"{path.name} is not a name of a picture that can be drawn; known are {' and '.join(FORMATS)}.",
             "End the name with .png or .svg.",
         )
     if not path.parent.is_dir():
@@ -168,8 +168,8 @@ def _write(figure: Any, path: Path) -> None:
         )
         os.replace(part, path)
     except OSError as error:
-        if error.errno in NO_ROOM:
-            raise DiskSpaceError(f"The disk took no more while {path} was written.") from error
+        if error.errno in DISK_FULL:
+            raise DiskSpaceError(f"The disk accepted no more data while {path} was written.") from error
         raise InvalidRequestError(
             f"{path} cannot be written: {error.strerror or error}.", "Choose another --plot."
         ) from error

@@ -22,7 +22,7 @@ from engine.config import Device
 from engine.errors import DiskSpaceError, InvalidRequestError, UnsupportedModelError
 from engine.job import Job
 from engine.model.model_artefacts import read_stats
-from engine.sparsity.artifact_files import NO_ROOM, head_file
+from engine.sparsity.artifact_files import DISK_FULL, head_file
 from engine.sparsity.stats import NeuronStats
 from engine.training.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_portion
 from engine.training.device_products import fits, offline_device, on_device
@@ -126,7 +126,7 @@ def check_zeros(opened: OpenedModel) -> None:
     check_walk(opened.config)
 
 
-# ------------------------------------------------------------------ the text
+# --- the text
 
 
 class _Written:
@@ -160,7 +160,7 @@ class _Given:
         self.tokens = sum(map(len, sequences))
         if self.tokens < LEAST_TOKENS:
             raise InvalidRequestError(
-                f"The text has {self.tokens} tokens; at least {LEAST_TOKENS} are needed, and some ten thousand are "
+                f"The text has {self.tokens} tokens; at least {LEAST_TOKENS} are needed, and about ten thousand are "
                 "better.",
                 "Give a longer text, or none: the model writes its own then.",
             )
@@ -194,7 +194,7 @@ def _digest(sequences: Sequence[Sequence[int]]) -> str:
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------ counting
+# --- counting
 
 
 class _Counting:
@@ -267,7 +267,7 @@ def _check_room(folder: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             probe.unlink(missing_ok=True)
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             raise DiskSpaceError(f"The disk that holds {folder} is full.") from error
         raise InvalidRequestError(
             f"{folder} cannot be written: {error.strerror or error}.", "Make the folder writable."

@@ -1,6 +1,6 @@
 """The prompts from which models write calibration text: kinds, their shares, and how a model receives each.
 
-They are Hearth's own (assets/calibration), one file per kind, without foreign text.
+They are Hearth's own (assets/calibration), one file per kind.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from engine.errors import DiskSpaceError, HostMemoryError
 from engine.machine.cpu_and_ram import memory_limits, read_ram
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 
 SHARE_OF_FREE_RAM = 0.25  # the most that the stream may use
 _PIECE_BYTES = 4 << 20
@@ -45,7 +45,7 @@ class ResidualStream:
             _reserve(self._file, n_bytes)
         except OSError as error:
             self._file.close()
-            if error.errno not in NO_ROOM:
+            if error.errno not in DISK_FULL:
                 raise
             raise DiskSpaceError(
                 f"The states of {n_positions} positions need {n_bytes / 2**30:.2f} GiB in {tempfile.gettempdir()}, "

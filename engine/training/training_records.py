@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import DiskSpaceError, InvalidRequestError
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 from engine.sparsity.predictor import GateCopy, LowRank
 from engine.training.choosing import Candidate, LayerCost
 from engine.training.thresholds import Point, Worth
@@ -56,8 +56,10 @@ class LayerRecord:
             os.replace(part, path)
         except OSError as error:
             part.unlink(missing_ok=True)
-            if error.errno in NO_ROOM:
-                raise DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.") from error
+            if error.errno in DISK_FULL:
+                raise DiskSpaceError(
+                    f"The disk accepted no more data while {path} was written: {error.strerror}."
+                ) from error
             raise InvalidRequestError(
                 f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable."
             ) from error

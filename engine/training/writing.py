@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.config import SamplingConfig
-from engine.errors import Cancelled
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.job import Job
@@ -94,8 +93,7 @@ class _Writer:
                 running.append(self._begin(*following))
             if not running:
                 return texts
-            if job.cancelled():
-                raise Cancelled
+            job.stop_if_cancelled()
             going_on = []
             for text, logits in zip(running, self._step(running), strict=True):
                 if self._goes_on(text, logits):

@@ -82,7 +82,7 @@ class Codec:
 
     def _count(self, size: int, of_block: int, what: str) -> int:
         if size % of_block:
-            raise ValueError(f"{size} {what} are no whole blocks of {self.name}: a block has {of_block}")
+            raise ValueError(f"{size} {what} are not whole blocks of {self.name}: a block has {of_block}")
         return size // of_block
 
 

@@ -128,7 +128,7 @@ class CopyCodec(Codec):
         of_rest = max(0, rest - 2) // (_FILLED // 8 * self.bits) * _FILLED
         n_cols = whole * COPY_GROUP + of_rest
         if self.n_bytes(n_cols) != row_bytes:
-            raise ValueError(f"{row_bytes} bytes are no row of {self.name}")
+            raise ValueError(f"{row_bytes} bytes are not a row of {self.name}")
         return n_cols
 
     def _planes(self, n_cols: int) -> Iterator[tuple[int, slice, int, int]]:
@@ -148,7 +148,7 @@ def _for_columns(scales: F32, n_cols: int) -> F32:
 
 
 def _refuse_blocks(data: U8, out: F32) -> None:
-    raise ValueError("rows interleaved by lanes hold no blocks one after another")
+    raise ValueError("interleaved rows have no consecutive blocks")
 
 
 COPY_CODECS: dict[str, CopyCodec] = {

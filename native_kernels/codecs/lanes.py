@@ -55,7 +55,7 @@ def codec_by_columns(codec: str) -> str:
 
 
 def _refuse(data: U8, out: F32) -> None:
-    raise ValueError("rows interleaved by lanes hold no blocks one after another")
+    raise ValueError("interleaved rows have no consecutive blocks")
 
 
 LANE_CODECS: dict[str, Codec] = {

@@ -1,6 +1,6 @@
 """Operators for a fixed number of rows, which lay out each matrix product only once.
 
-A small batch of sequences takes a few milliseconds a token; laying out hundreds of products anew would be half of that.
+A small batch of sequences takes a few milliseconds a token; laying out its hundreds of products takes half as long.
 """
 
 from __future__ import annotations

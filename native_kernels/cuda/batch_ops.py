@@ -144,7 +144,7 @@ class GpuBatchOps(GpuPrefillOps):
             c_int(n), c_uint64(used),
         )  # fmt: skip
 
-    # ------------------------------------------------------------ staging
+    # --- staging
 
     def hold_staging(self) -> None:
         """Order later staging after all work queued so far."""

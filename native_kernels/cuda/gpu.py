@@ -366,7 +366,7 @@ class Gpu(Protocol):
     launch_function: int  # address of int f(work handle, stream handle), for native_kernels/cpu/runtime/handover.py
     n_multiprocessors: int
 
-    # ------------------------------------------------------------ memory and execution
+    # --- memory and execution
 
     def enter(self) -> None:
         """Make the GPU's context current in the calling thread; must come first there."""
@@ -416,7 +416,7 @@ class Gpu(Protocol):
     def close(self) -> None:
         """Release stream, modules and context; memory and work must have been released before."""
 
-    # ------------------------------------------------------------ products (products.py)
+    # --- products (products.py)
 
     def unpack_rows(
         self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
@@ -459,7 +459,7 @@ class Gpu(Protocol):
     def signs(self, x: GpuVector, to: GpuVector) -> None:
         """Set `to` to 1 where x >= 0, else -1: values, bytes and scales."""
 
-    # ------------------------------------------------------------ neurons (neurons.py)
+    # --- neurons (neurons.py)
 
     def hidden(
         self, block: GpuBlock, x: GpuVector, bits: int, activation: Activation, threshold: float, h: int,
@@ -486,7 +486,7 @@ class Gpu(Protocol):
         For an FFN with row-wise down, which is on the GPU entirely or not at all. counts: as in `hidden`.
         """
 
-    # ------------------------------------------------------------ experts (experts.py)
+    # --- experts (experts.py)
 
     def choose(
         self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
@@ -518,7 +518,7 @@ class Gpu(Protocol):
         are not read if down is stored by neuron.
         """
 
-    # ------------------------------------------------------------ the stream (token_ops.py)
+    # --- the stream (token_ops.py)
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
@@ -568,7 +568,7 @@ class Gpu(Protocol):
     def softcap(self, x: int, n: int, cap: float) -> None:
         """Compute x = cap tanh(x / cap), in place."""
 
-    # ------------------------------------------------------------ several streams (streams.py)
+    # --- several streams (streams.py)
 
     def predict_streams(self, x: GpuStreams, scores: int, mixture: int) -> None:
         """Set `predicted` to each stream plus a mixture of all, and the first stream to the first of them.
@@ -598,7 +598,7 @@ class Gpu(Protocol):
         step: numbers between two rows.
         """
 
-    # ------------------------------------------------------------ latent attention (latent.py)
+    # --- latent attention (latent.py)
 
     def place_latent(self, x: GpuLatent, plain: GpuVector, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         """Norm and rotate the key of one position, and store it into kv at position state[0].
@@ -606,7 +606,7 @@ class Gpu(Protocol):
         The rotated numbers of q go to the end of each of `queries`, the others to plain [H, key_dim].
         """
 
-    # ------------------------------------------------------------ layers with a state (delta_net.py)
+    # --- layers with a state (delta_net.py)
 
     def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
         """Compute to [T, H_v x value_dim]: a gated delta net or Mamba-2 over x, as Operators.gated_delta, and write
@@ -627,7 +627,7 @@ class Gpu(Protocol):
     def gated(self, x: GpuVector, gate: int) -> None:
         """Compute x times the logistic function of gate [x.n], in place, and the 8-bit form if x has one."""
 
-    # ------------------------------------------------------------ the exchange (token_ops.py)
+    # --- the exchange (token_ops.py)
 
     def publish(
         self, flag: int, epoch: int, values: GpuCopy = NOTHING, bits: GpuCopy = NOTHING, without: int = 0

@@ -57,7 +57,7 @@ MAX_HEAD_DIM = _HEAD_DIMS[-1]
 _HALF_KEYS = 64  # flash_half.cu
 _RINGS = {64: (128, 6), 128: (128, 6), 256: (64, 5)}  # positions of a tile, and tiles of the ring: flash_wgmma.cu
 _WIDE_KEYS, _WIDE_BLOCKS = 32, {256: (48, 2), 512: (48, 4), 576: (32, 6)}  # queries and parts of a head: flash_wide.cu
-_OF_SHARED = 576  # that kernel takes only heads of so many numbers, whose keys are the values too
+_OF_SHARED = 576  # that kernel takes only heads of this many numbers, whose keys are the values too
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {
     "gemm": (
@@ -173,7 +173,7 @@ class GpuPrefillOps:
         """Return the products of `library` in this stream."""
         return LibraryProducts(library, self._functions["scale_rows"], self.stream)
 
-    # ------------------------------------------------------------ gathering
+    # --- gathering
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None:
         """Copy row ids[i] of up to MOST_GATHERED host matrices to row i on the GPU, in copy_stream.
@@ -205,7 +205,7 @@ class GpuPrefillOps:
             except LibraryError as error:
                 self._without_library(error)
 
-    # ------------------------------------------------------------ products
+    # --- products
 
     def multiply(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
@@ -366,7 +366,7 @@ class GpuPrefillOps:
         if library is not None:
             library.close()
 
-    # ------------------------------------------------------------ rows
+    # --- rows
 
     def round(
         self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: GpuNorm | None = None,
@@ -426,7 +426,7 @@ class GpuPrefillOps:
             c_int(n_tokens), c_int(n), c_uint64(fired), c_uint64(places),
         )  # fmt: skip
 
-    # ------------------------------------------------------------ experts
+    # --- experts
 
     def score(self, x: Rows, n_tokens: int, router: GpuMatrix, bias: int, scores: int, tile: Tile) -> None:
         """Compute scores [T, E] = x [T, D] times the router [E, D] (+ bias [E]), in f32 if the router is."""
@@ -525,7 +525,7 @@ class GpuPrefillOps:
             c_uint64(shared), c_int(choice.n_used), c_int(n), c_uint64(out.address), c_uint64(out.step), c_int(adds),
         )  # fmt: skip
 
-    # ------------------------------------------------------------ attention
+    # --- attention
 
     def place_heads(
         self, qkv: Rows, n_tokens: int, heads: GpuHeads, kv: GpuKv, start: int, angles: RowAngles, positions: int = 0

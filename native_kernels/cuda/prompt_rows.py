@@ -1,4 +1,4 @@
-"""Where rows of a prompt and of weights lie in GPU memory, as the operators on many positions take them."""
+"""Where rows of a prompt and of weights are in GPU memory, as the operators on many positions take them."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class GpuTokenOps:
             self._partials.append(_Partials(self._memory(MAX_COLUMNS // _COLUMNS * 8)))
         self._partial = self._partials[number]
 
-    # ------------------------------------------------------------ the stream
+    # --- the stream
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
@@ -290,7 +290,7 @@ class GpuTokenOps:
         if n:
             self._launch("softcap", (-(-n // 256),), (256,), _at(x), c_int(n), c_float(cap))
 
-    # ------------------------------------------------------------ the exchange
+    # --- the exchange
 
     def publish(
         self, flag: int, epoch: int, values: GpuCopy = NOTHING, bits: GpuCopy = NOTHING, without: int = 0
@@ -303,7 +303,7 @@ class GpuTokenOps:
             _at(bits.to), c_int(bits.n), _at(self._done),
         )  # fmt: skip
 
-    # ------------------------------------------------------------ helpers
+    # --- helpers
 
     def _launch(self, kernel: str, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any) -> None:
         self._functions[kernel].launch(self._stream, grid, block, *arguments)

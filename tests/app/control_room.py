@@ -102,7 +102,7 @@ class Room(Person):
         store.close()
         return talk
 
-    # -------------------------------------------------------------- going to places
+    # --- going to places
 
     def reset(self, size: tuple[int, int] = FIRST) -> None:
         """Close what is open above the window, and show the chat."""

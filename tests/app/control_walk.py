@@ -128,7 +128,7 @@ def _is_inner(widget: QWidget) -> bool:
     return isinstance(widget.parentWidget(), QAbstractSpinBox | QComboBox | QLineEdit)
 
 
-# ------------------------------------------------------------------ named
+# --- named
 
 
 def without_a_name(root: QWidget) -> list[str]:
@@ -178,7 +178,7 @@ def _is_painted_sign(widget: QWidget) -> bool:
     )
 
 
-# ------------------------------------------------------------------ reachable
+# --- reachable
 
 
 def by_tab(root: QWidget) -> list[QWidget]:
@@ -259,7 +259,7 @@ def _for_the_mouse_alone(root: QWidget, stops: Iterable[QWidget]) -> list[QWidge
     ]
 
 
-# ------------------------------------------------------------------ not cut
+# --- not cut
 
 
 def german(words: str) -> str:
@@ -384,7 +384,7 @@ def _on_each_other(texts: list[QWidget]) -> list[str]:
     return out
 
 
-# ------------------------------------------------------------------ legible
+# --- legible
 
 
 def ground_of(widget: QWidget) -> str:

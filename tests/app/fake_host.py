@@ -117,7 +117,7 @@ class FakeEngine:
             "It is a fake", 0.1, {}, "A fake for a model.", has_predictors=request.model == "fake-predictors",
             gpu="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
             thinking=THINKING.get(request.model, []), thinking_default=THINKING.get(request.model, [""])[-1],
-            gpu_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
+            gpu_notes=("2.50 GiB of VRAM was not available: less was placed there.",) if small else (),
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(info)))
 

@@ -103,7 +103,7 @@ def catalogue_rows() -> list[tuple[CatalogueEntry, Estimate]]:
                summary="Goes on with a text; does not chat."), estimate("cpu", 3.1, 0, 13.3)),
         (entry("ReluLLaMA 70B", rank=50, maker="SparseLLM", kind="base", licence="Llama 2 licence", gated=True,
                parameters=70 * GB, codec="q4_0", n_bytes=int(38.9 * GB),
-               summary="Needs 39 GB. This PC can give it 31 GB."),
+               summary="Needs 39 GB. This PC has 31 GB for it."),
          estimate("no", None, 10.4, 28.8, short=7.6)),
     ]  # fmt: skip
 
@@ -142,7 +142,7 @@ class FakeLibrary(QObject):
         if pace_ms:
             self._timer.start()
 
-    # -------------------------------------------------------------- the client's interface
+    # --- the client's interface
 
     def ask(self, job: str, arguments: Values | None = None, done: Any = None, failed: Any = None,
             progress: Any = None, said: Any = None) -> str:  # fmt: skip
@@ -166,7 +166,7 @@ class FakeLibrary(QObject):
         self._timer.stop()
         return True
 
-    # -------------------------------------------------------------- for tests
+    # --- for tests
 
     def fail(self, job: str, error: str = "HubError", message: str = "The hub answered with 500.",
              hint: str = "Try again.", crash: bool = False) -> None:  # fmt: skip
@@ -223,7 +223,7 @@ class FakeLibrary(QObject):
         if moved:
             self.tell("downloads")
 
-    # -------------------------------------------------------------- what it does
+    # --- what it does
 
     def _answer(self, request: str, job: str, given: Values, done: Any, failed: Any, progress: Any) -> None:
         if self._failures[job]:

@@ -55,14 +55,14 @@ from app.user_messages import UserMessage
 from engine.evaluation.comparison import Answer, Choice, ComparisonFile
 from engine.service.protocol import CountResult
 
-NO_ROOM = UserMessage(
+DISK_FULL = UserMessage(
     "ProSparse 13B does not fit right now", "It needs 13.4 GB and 9.1 GB is free. Close other programs.", "Try again",
     "need 13400000000\nfree 9100000000", "bad", "retry", ("Choose another model", "open-models"),
 )  # fmt: skip
 
 
 def _with_a_banner(room: Room) -> QWidget:
-    room.page.show_banner(NO_ROOM)
+    room.page.show_banner(DISK_FULL)
     walk.settle()
     return room.window
 

@@ -121,7 +121,7 @@ def test_a_wrong_flag_is_a_usage_error() -> None:
     assert hearth("--engine", "elsewhere").returncode == 2
 
 
-# ------------------------------------------------------------------ the whole program, in a process of its own
+# --- the whole program, in a process of its own
 
 # Drives the program from within: acts once the model is ready, and says what happens on stdout.
 DRIVER = """

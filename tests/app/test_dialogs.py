@@ -328,7 +328,7 @@ def test_the_about_row_opens_about(dialog: SettingsDialog) -> None:
     about.reject()
 
 
-# ------------------------------------------------------------------ about
+# --- about
 
 CARD = "# starter-chat\n\nA small model.\n\n| source | licence |\n| --- | --- |\n| books | public domain |\n"
 

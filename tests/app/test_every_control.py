@@ -235,7 +235,7 @@ def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str, places: li
     assert f"{len(places)} passed" in done.stdout
 
 
-# ------------------------------------------------------------------ the palette
+# --- the palette
 
 # What menus and pages call an act, and the command that the palette has for it.
 IN_THE_PALETTE = {
@@ -272,7 +272,7 @@ AT_ITS_PLACE = {
     "Details", "Load", "Open its folder", "Open its page", "Copy the repository id",
     "Prepare for this PC", "Figures of this answer", "Why?", "Renew", "Advanced", "Add", "Recommended", "Name", "Size",
     "Speed here", "All", "Chat", "Download", "Family: any", "Fits the GPU", "Fits this PC", "On this PC", "Research",
-    "Size: any", "Sort: recommended", "What would fit?", "Remove key", "Take over from a file…",
+    "Size: any", "Sort: recommended", "What would fit?", "Remove key", "Import from a file…",
 }  # fmt: skip
 
 # Places whose rows are the things themselves (folders, personas), and values of settings, which the palette lists.

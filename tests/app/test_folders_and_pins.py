@@ -183,7 +183,7 @@ def test_the_neighbours_are_those_in_sight(view: ChatList) -> None:
     assert view.neighbour(1) == "sky"
 
 
-# ------------------------------------------------------------------ dragging
+# --- dragging
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_whole_folder_lights_up_under_a_dragged_chat(view: ChatList) -> None:
     assert [shown(view.chats.rows)[row] for row in sorted(rows)] == ["[Home 2]", "sofa", "cat"]
 
 
-# ------------------------------------------------------------------ in the window
+# --- in the window
 
 
 def test_a_new_folder_is_named_and_the_whole_outlives_a_restart(arrive: Arrive, qtbot: QtBot, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_new_folder_is_named_and_the_whole_outlives_a_restart(arrive: Arrive, 
     assert shown(again.window.sidebar.panel.list.chats.rows) == ["Folders", "[Birds & co 1]"]
 
 
-# ------------------------------------------------------------------ hits
+# --- hits
 
 
 def test_a_hit_opens_at_the_message_that_was_found(view: ChatList, qtbot: QtBot) -> None:

@@ -41,7 +41,7 @@ def test_of_two_cards_of_one_name_the_one_that_holds_ours_is_meant() -> None:
     assert gpu_of(sample(), CARD.name) is None
 
 
-# ------------------------------------------------------------------ the card of the sidebar
+# --- the card of the sidebar
 
 
 def test_the_engines_card_shows_whose_the_memory_is(qtbot: QtBot) -> None:
@@ -65,7 +65,7 @@ def test_the_engines_card_shows_whose_the_memory_is(qtbot: QtBot) -> None:
     assert "36% of the neurons fit" in card.toolTip()
 
 
-# ------------------------------------------------------------------ switching
+# --- switching
 
 
 def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: A
     dialog.close()
 
 
-# ------------------------------------------------------------------ words
+# --- words
 
 
 @pytest.mark.parametrize(
@@ -198,5 +198,5 @@ def test_parts_become_sentences() -> None:
 def test_the_reason_does_not_say_twice_that_it_is_the_processor() -> None:
     assert why_there("CPU only: no NVIDIA driver is installed") == "no NVIDIA driver is installed"
     assert why_there("The CPU computes: nothing of the model fits there") == "nothing of the model fits there"
-    assert why_there("The CPU computes, as asked") == ""
+    assert why_there("The CPU computes, as requested") == ""
     assert why_there("GeForce RTX 4090 computes all layers") == "GeForce RTX 4090 computes all layers"

@@ -16,7 +16,7 @@ from engine.errors import LibraryError
 
 ROOT = Path(__file__).resolve().parents[2]
 # Never shown: they hold names from inside, or consist of what another sentence says.
-UNSEEN = {"{} is not where {} belongs.", "{} is no id of a model.", "{}: {}.", "{} cannot be listed. {}",
+UNSEEN = {"{} is not where {} belongs.", "{} is not an id of a model.", "{}: {}.", "{} cannot be listed. {}",
           "{} cannot be prepared: {}",
           # a figure with its reason, of which the window has its own words
           "{} are still to be {}{}, and 2 GB must stay free; there are {} free in {}."}  # fmt: skip

@@ -72,7 +72,7 @@ def settle() -> None:
         QApplication.processEvents()
 
 
-# ------------------------------------------------------------------ banners
+# --- banners
 
 
 def cut_labels(widget: QWidget) -> list[str]:
@@ -143,7 +143,7 @@ def test_a_row_goes_on_in_the_next_line(qtbot: QtBot, direction: Qt.LayoutDirect
         assert (first.geometry().right(), third.geometry().right()) == (room - 1, room - 1)
 
 
-# ------------------------------------------------------------------ the empty page
+# --- the empty page
 
 
 def test_a_low_window_keeps_the_composer_in_view_and_the_mark_gives_way(window: QMainWindow) -> None:
@@ -190,7 +190,7 @@ def test_after_the_open_chat_is_deleted_one_can_type(window: QMainWindow) -> Non
     assert QApplication.focusWidget() is page.composer.field
 
 
-# ------------------------------------------------------------------ order
+# --- order
 
 
 def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
@@ -243,7 +243,7 @@ def test_tab_passes_over_what_cannot_be_used(qtbot: QtBot) -> None:
     assert not tab_order.move_on(QWidget(), forward=True)
 
 
-# ------------------------------------------------------------------ right to left
+# --- right to left
 
 
 def test_the_first_letter_tells_the_direction() -> None:
@@ -272,7 +272,7 @@ def test_titles_keep_one_edge_whatever_their_script(qtbot: QtBot) -> None:
     assert label.alignment() & Qt.AlignmentFlag.AlignRight
 
 
-# ------------------------------------------------------------------ what floats
+# --- what floats
 
 
 @pytest.mark.parametrize("see_through", [True, False])

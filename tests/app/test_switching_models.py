@@ -34,7 +34,7 @@ from engine.service import protocol
 pytestmark = pytest.mark.gui
 
 
-# ------------------------------------------------------------------ the controller
+# --- the controller
 
 
 @pytest.mark.parametrize("location", ["in-thread", "process"])
@@ -301,7 +301,7 @@ def test_news_of_the_model_are_shown_and_said(make_desk: MakeDesk) -> None:
     assert desk.engine.status.placement == {}
 
 
-# ------------------------------------------------------------------ who answered
+# --- who answered
 
 
 def said(model: str) -> list[Message]:
@@ -352,7 +352,7 @@ def test_older_answers_of_a_long_chat_are_named_as_well(qtbot: QtBot) -> None:
     assert found == wanted[: len(found)]
 
 
-# ------------------------------------------------------------------ composer and card
+# --- composer and card
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ def test_the_engines_card_is_a_button_with_a_stop_of_its_own(qtbot: QtBot) -> No
     assert card.accessibleName() == "Bamboo, Loading, 50%"
 
 
-# ------------------------------------------------------------------ the window
+# --- the window
 
 
 @pytest.fixture

@@ -233,10 +233,10 @@ def test_the_starter_model_is_no_remedy_for_itself() -> None:
 
 
 @pytest.mark.parametrize(("fact", "file"), [
-    ("My model Q4.gguf is no sound GGUF file: tensor a.b ends 9 bytes past the file.", "My model Q4.gguf"),
+    ("My model Q4.gguf is not a sound GGUF file: tensor a.b ends 9 bytes past the file.", "My model Q4.gguf"),
     ("tokenizer.json holds no JSON object.", "tokenizer.json"),
-    ("rope_theta in config.json is nothing; expected is a number.", "config.json"),
-    ("Tensor blk.0.ffn_up.weight holds values that are no numbers.", ""),
+    ("rope_theta in config.json is nothing; a number is needed.", "config.json"),
+    ("Tensor blk.0.ffn_up.weight holds values that are not numbers.", ""),
     ("The weights lack blk.0.ffn_up.weight.", ""),
 ])  # fmt: skip
 @pytest.mark.parametrize("during", ["load", "import"])

@@ -34,7 +34,7 @@ KEYS = ("general.architecture", "general.alignment", "split.no", "split.count", 
 TENSORS = ("blk.0.fc1.weight", "blk.0.ffn_down_t.weight", "blk.0.gpu_idx", "t", "u", "v", "")
 
 
-# ------------------------------------------------------------------ GGUF, under either magic
+# --- GGUF, under either magic
 
 
 def gguf_entry(rng: Random) -> bytes:
@@ -71,7 +71,7 @@ def gguf_header(rng: Random, folder: Path) -> Callable[[], object]:
     return lambda: open_gguf(folder / "m.gguf")
 
 
-# ------------------------------------------------------------------ safetensors and their indexes
+# --- safetensors and their indexes
 
 
 def odd(rng: Random) -> Any:
@@ -128,7 +128,7 @@ def sound_shard(*names: str) -> bytes:
 
 SOUND = {"a": sound_shard("t", "u"), "b": sound_shard("v")}
 
-# ------------------------------------------------------------------ PyTorch's files
+# --- PyTorch's files
 
 KINDS = ("FloatStorage", "HalfStorage", "BFloat16Storage", "IntStorage", "LongStorage", "DoubleStorage")
 SCRAPS = (b"N", b")", b"]", b"}", b"(", b"t", b"s", b"u", b"a", b"e", b"R", b"b", b"Q", b"h\x00", b"q\x00", b"\x85",
@@ -177,7 +177,7 @@ def torch_file(rng: Random, folder: Path) -> Callable[[], object]:
     return lambda: read_torch(folder / "t.pt")
 
 
-# ------------------------------------------------------------------ all of them
+# --- all of them
 
 
 @pytest.mark.parametrize("start", [0, pytest.param(1, id="others", marks=pytest.mark.slow)])

@@ -44,7 +44,7 @@ def refused(path: Path, kind: type[EngineError] | tuple[type[EngineError], ...],
     assert caught.value.hint
 
 
-# ------------------------------------------------------------------ Hugging Face directories
+# --- Hugging Face directories
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_damaged_weights_in_pytorchs_files_are_refused(tmp_path: Path, name: str
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(start * 10)
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
-    refused(folder, ModelFormatError, f"{name} is no sound PyTorch file")
+    refused(folder, ModelFormatError, f"{name} is not a sound PyTorch file")
 
 
 def test_a_pickle_beside_sound_weights_is_let_lie(tmp_path: Path) -> None:
@@ -130,14 +130,14 @@ def test_truncated_safetensors(tmp_path: Path, kept: int) -> None:
 )
 def test_garbage_safetensors(tmp_path: Path, data: bytes) -> None:
     (make_tiny_model(tmp_path / "m") / "model.safetensors").write_bytes(data)
-    refused(tmp_path / "m", ModelFormatError, r"no sound safetensors file")
+    refused(tmp_path / "m", ModelFormatError, r"not a sound safetensors file")
 
 
 def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
     header = json.dumps({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
     file = make_tiny_model(tmp_path / "m") / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
-    refused(tmp_path / "m", ModelFormatError, r"no sound safetensors file")
+    refused(tmp_path / "m", ModelFormatError, r"not a sound safetensors file")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_weights_in_a_type_that_is_no_weight_format(tmp_path: Path) -> None:
     refused(path, UnsupportedModelError, r"model\.norm\.weight is stored as I8; Hearth reads F32")
 
 
-# ------------------------------------------------------------------ GGUF
+# --- GGUF
 
 
 ARCHITECTURE = entry("general.architecture", 8, text("llama"))
@@ -277,7 +277,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "tensor outside": (gguf_file((), (tensor(offset=1 << 40),)), "bytes past the file"),
     "tensor half outside": (gguf_file((), (tensor(dims=(65,)),)), "ends 4 bytes past the file"),
     "offset wraps round": (gguf_file((), (tensor(offset=HUGE - 31),)), "bytes past the file"),
-    "offset not aligned": (gguf_file((), (tensor(offset=4),)), "no multiple of 32"),
+    "offset not aligned": (gguf_file((), (tensor(offset=4),)), "not a multiple of 32"),
     "half a block": (gguf_file((), (tensor(dims=(31,), kind=8),)), "hold 31 values, no multiple of 32"),
     "duplicate tensor": (gguf_file((), (tensor(), tensor(offset=128))), "tensor t appears twice"),
     "overlap": (gguf_file((), (tensor("a"), tensor("b", offset=64))), "a and b overlap"),
@@ -290,7 +290,7 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "version 1": (gguf_file(version=1), "version 1; versions 2 and 3"),
     "version 4": (gguf_file(version=4), "version 4; versions 2 and 3"),
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
-    "withdrawn codec": (gguf_file((), (tensor(dims=(256,), kind=31),)), "stored as Q4_0_4_4, which GGUF gave up"),
+    "withdrawn codec": (gguf_file((), (tensor(dims=(256,), kind=31),)), "stored as Q4_0_4_4, which GGUF dropped"),
     "other family": (gguf_file((entry("general.architecture", 8, text("mamba")),)), "'mamba' is not supported"),
     "experts": (gguf_file((entry("general.architecture", 8, text("olmoe")),)), "'olmoe' models have experts"),
 }  # fmt: skip
@@ -350,7 +350,7 @@ def test_a_block_scale_that_is_no_number(tmp_path: Path, sound_gguf: bytes) -> N
     file.write_bytes(sound_gguf)
     at = open_model(file).source.tensors["blk.0.ffn_up.weight"].offset
     file.write_bytes(sound_gguf[:at] + b"\x00\x7c" + bytes(32) + sound_gguf[at + 34 :])  # infinity times zero
-    refused(file, ModelFormatError, r"blk\.0\.ffn_up\.weight holds values that are no numbers")
+    refused(file, ModelFormatError, r"blk\.0\.ffn_up\.weight holds values that are not numbers")
 
 
 @pytest.mark.parametrize(

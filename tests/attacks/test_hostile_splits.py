@@ -27,7 +27,7 @@ def write(path: Path, data: Data) -> None:
     path.write_bytes(data() if callable(data) else data)
 
 
-# ------------------------------------------------------------------ GGUF under either magic
+# --- GGUF under either magic
 
 
 @pytest.mark.parametrize("magic", [b"GGUF", b"PWRI"])
@@ -98,7 +98,7 @@ def test_the_largest_header_that_is_accepted_is_cheap(tmp_path: Path) -> None:
         open_gguf(quarter)
 
 
-# ------------------------------------------------------------------ split GGUF
+# --- split GGUF
 
 
 def test_parts_cut_off_anywhere(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_parts_share_one_budget(tmp_path: Path) -> None:
     )
 
 
-# ------------------------------------------------------------------ safetensors
+# --- safetensors
 
 
 def header(content: Any, data: bytes = b"") -> bytes:
@@ -175,7 +175,7 @@ SAFETENSORS: dict[str, Data] = {
 @pytest.mark.parametrize("name", SAFETENSORS)
 def test_hostile_safetensors(tmp_path: Path, name: str) -> None:
     write(tmp_path / "m.safetensors", SAFETENSORS[name])
-    refused(lambda: open_safetensors(tmp_path / "m.safetensors"), r"m\.safetensors is no sound safetensors file: ")
+    refused(lambda: open_safetensors(tmp_path / "m.safetensors"), r"m\.safetensors is not a sound safetensors file: ")
 
 
 FILE = "model-00001-of-00001.safetensors"

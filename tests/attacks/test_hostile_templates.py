@@ -21,7 +21,7 @@ from engine.text import chat_template
 from engine.text.chat_template import SOURCE_LIMIT_CHARS, ChatTemplate
 
 ROOT = Path(__file__).parents[2]
-ROOM_BYTES = 400 << 20  # beyond what the interpreter holds already
+BUFFER_BYTES = 400 << 20  # beyond what the interpreter holds already
 DOUBLE = "{% for i in range(64) %}{% set ns.x = STEP %}{% endfor %}{{ ns.x }}"
 
 
@@ -235,7 +235,7 @@ def outcomes() -> dict[str, tuple[str, float]]:
     if not sys.platform.startswith("linux"):
         pytest.skip("the address space is capped by Linux means; test_memory_stays_small runs everywhere")
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(ROOM_BYTES)],
+        [sys.executable, "-c", CHILD, str(BUFFER_BYTES)],
         input=json.dumps(ATTACKS),
         capture_output=True,
         text=True,

@@ -91,9 +91,9 @@ PICKLES: dict[str, tuple[bytes, str]] = {
     "stack global": (PROTO + text("os") + text("system") + b"\x93.", r"instruction b'\\x93'"),
     "extension": (PROTO + b"\x82\x01.", r"instruction b'\\x82'"),
     "old persistent id": (PROTO + b"Pabc\n.", "instruction b'P'"),
-    "calling a storage type": (PROTO + b"ctorch\nFloatStorage\n)R.", "calls something that is no function"),
-    "calling a text": (PROTO + text("os") + b")R.", "calls something that is no function"),
-    "calling with a list": (PROTO + b"ccollections\nOrderedDict\n]R.", "calls something that is no function"),
+    "calling a storage type": (PROTO + b"ctorch\nFloatStorage\n)R.", "calls something that is not a function"),
+    "calling a text": (PROTO + text("os") + b")R.", "calls something that is not a function"),
+    "calling with a list": (PROTO + b"ccollections\nOrderedDict\n]R.", "calls something that is not a function"),
     "calling with too little": (PROTO + b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "with 0 arguments"),
     "a filled dictionary": (PROTO + b"ccollections\nOrderedDict\n]\x85R.", "fills a dictionary"),
     "attributes": (PROTO + b"}}" + text("__class__") + text("x") + b"sb.", "sets attributes"),
@@ -117,7 +117,7 @@ PICKLES: dict[str, tuple[bytes, str]] = {
     "a list of itself": (PROTO + b"]q\x00h\x00a" + STOP, "its content is a list"),
     "a dictionary of itself": (PROTO + b"}q\x00" + text("a") + b"h\x00s" + STOP, "a deeper nest"),
     "a storage as content": (PROTO + storage() + STOP, "its content is a _Storage"),
-    "no storage": (PROTO + b"NQ" + STOP, "names something that is no storage"),
+    "no storage": (PROTO + b"NQ" + STOP, "names something that is not a storage"),
     "a storage of no type": (PROTO + b"(" + text("storage") + b"NNNNtQ" + STOP, "a storage without a type"),
     "a storage of a function": (
         PROTO + b"(" + text("storage") + b"ctorch._utils\n_rebuild_parameter\nNNNtQ" + STOP, "without a type"),
@@ -131,12 +131,12 @@ PICKLES: dict[str, tuple[bytes, str]] = {
     "a tensor of nothing": (PROTO + b"ctorch._utils\n_rebuild_tensor_v2\n(NNNNtR.", "a tensor of no storage"),
     "past the end": (named(tensor(offset=1)), "ends 1 values past its storage"),
     "a huge offset": (named(tensor(offset=1 << 47)), "values past its storage"),
-    "a negative offset": (named(tensor(offset=-1)), "no row of whole numbers"),
-    "a negative stride": (named(tensor(strides=(-1,))), "no row of whole numbers"),
+    "a negative offset": (named(tensor(offset=-1)), "not a row of whole numbers"),
+    "a negative stride": (named(tensor(strides=(-1,))), "not a row of whole numbers"),
     "a huge stride": (named(tensor(strides=(1 << 47,))), "values past its storage"),
-    "a stride of 2^62": (named(tensor(strides=(1 << 62,))), "no row of whole numbers"),
+    "a stride of 2^62": (named(tensor(strides=(1 << 62,))), "not a row of whole numbers"),
     "a stride beyond": (named(tensor(shape=(2, 2), strides=(3, 1))), "ends 1 values past"),
-    "a negative size": (named(tensor(shape=(-4,))), "no row of whole numbers"),
+    "a negative size": (named(tensor(shape=(-4,))), "not a row of whole numbers"),
     "sizes that overflow": (named(tensor(shape=(1 << 40, 1 << 40), strides=(0, 0))), "values over a storage of 4"),
     "an expanded value": (named(tensor(shape=(1 << 40,), strides=(0,))), "1099511627776 values over a storage of 4"),
     "fewer strides": (named(tensor(shape=(2, 2))), "2 dimensions and 1 strides"),
@@ -190,7 +190,7 @@ def test_one_storage_unpacked_many_times(tmp_path: Path) -> None:
     refused(lambda: read_torch(tmp_path / "t.pt"), "more than four times its size")
 
 
-# ------------------------------------------------------------------ the archive
+# --- the archive
 
 
 def test_zip_bombs(tmp_path: Path) -> None:

@@ -177,10 +177,10 @@ def charsmap() -> bytes:
 
 def test_an_id_far_out_makes_no_padding(tmp_path: Path) -> None:
     (tmp_path / "added_tokens.json").write_text(json.dumps({"x": 10**9}), encoding="utf-8")
-    refused(lambda: opened(tmp_path, SOUND), "an id is no number below")
+    refused(lambda: opened(tmp_path, SOUND), "an id is not a number below")
 
 
-# ------------------------------------------------------------------ tokenizer.json, and the files beside it
+# --- tokenizer.json, and the files beside it
 
 
 def added(count: int) -> bytes:
@@ -222,7 +222,7 @@ def test_what_lies_beside_a_vocabulary_is_bounded_too(tmp_path: Path) -> None:
     files = {
         "merges.txt": (b"a b\n" * 1_100_000, "1100000 lines"),
         "tokenizer_config.json": (b'{"a": [' + b"[]," * 1_000_000 + b"1]}", "lists more than"),
-        "added_tokens.json": (b'{"x": 400000}', "an id is no number below 400000"),
+        "added_tokens.json": (b'{"x": 400000}', "an id is not a number below 400000"),
         "vocab.json": (b'{"a": 0, "a": 1}', "'a' appears twice"),
     }
     for name, (data, words) in files.items():
@@ -238,7 +238,7 @@ def test_a_chat_template_of_megabytes_is_not_read(tmp_path: Path) -> None:
     refused(lambda: opened(tmp_path, SOUND), "2097152 bytes; at most 1048576")
 
 
-# ------------------------------------------------------------------ the same in GGUF's metadata
+# --- the same in GGUF's metadata
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -252,10 +252,10 @@ def facts(**changes: Any) -> dict[str, Any]:
     [
         (facts(tokens=["<unk>", "<s>", "</s>", "a" * 2_000_000, "b"]), "2000000 characters"),
         (facts(precompiled_charsmap=[255] * 2_000), "damaged"),
-        (facts(precompiled_charsmap=[-1, 300, "x"]), "no list of bytes"),
-        (facts(precompiled_charsmap=range(1 << 40)), "no list of bytes"),
+        (facts(precompiled_charsmap=[-1, 300, "x"]), "not a list of bytes"),
+        (facts(precompiled_charsmap=range(1 << 40)), "not a list of bytes"),
         (facts(model="t5", scores=[float("-inf")] * 5), "infinite"),
-        (facts(model="t5", scores=[0.0] * 4), "no list of 5"),
+        (facts(model="t5", scores=[0.0] * 4), "not a list of 5"),
         (facts(model="t5", tokens=["", "a" * 5000, "b", "c", "d"]), "more than 1024 characters"),
         (facts(eos_token_ids=[1, 2, 99]), "99"),
         (facts(eos_token_id=[[1]]), r"\[1\]"),

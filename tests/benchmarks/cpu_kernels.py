@@ -72,7 +72,7 @@ AT_ONCE = 8
 MOST_WAIT_NS = 20_000
 
 
-# ---------------------------------------------------------------- threads that wait spinning
+# --- threads that wait spinning
 
 
 @kernel
@@ -163,7 +163,7 @@ def table_of(calls: list[Call]) -> NDArray[np.int64]:
     return table
 
 
-# ---------------------------------------------------------------- measuring
+# --- measuring
 
 
 @dataclass

@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from cpu_kernels import Team, Weights, arena_of, ceiling, huge_bytes, rates, table_of, waited_ns  # noqa: E402
 
 from native_kernels.cpu.ffn.matrices import FfnMatrices  # noqa: E402
-from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_room, union_calls  # noqa: E402
+from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_buffer, union_calls  # noqa: E402
 from native_kernels.cpu.gemm.gemm import Scratch  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
 from native_kernels.cpu.runtime.call import Call, aligned_empty  # noqa: E402
@@ -64,7 +64,7 @@ class Union:
         tokens, counts = np.array([n_tokens]), np.zeros(5, np.int64)
         one = weights.layers[0]
         work = Workspace(
-            Scratch.make(n_threads), row_room([one.gate, one.up], n_threads), UnionBuffers.make(n_tokens, f)
+            Scratch.make(n_threads), row_buffer([one.gate, one.up], n_threads), UnionBuffers.make(n_tokens, f)
         )
         often = np.minimum(0.9, rng.gamma(SKEW, share / SKEW, f))
         self.runs = []

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/cpu_union_parts.py --threads 15
     python tests/benchmarks/cpu_union_parts.py --threads 15 --codecs f16:5120 --tokens 2,32 --rounds 20
-    python tests/benchmarks/cpu_union_parts.py --threads 8 --with needed_down._BLOCK=64 --with needed_down.ROOM_BYTES=0
+    python tests/benchmarks/cpu_union_parts.py --threads 8 --with needed_down.BUFFER_BYTES=0
 
 All layers are one program of the pool that the engine uses, so that a call has the barrier and the sharing out that it
 has there. Together they are several GB, each with needed neurons of its own, as cpu_union draws them. "alone" is the

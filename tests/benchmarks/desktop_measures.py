@@ -46,7 +46,7 @@ def child(name: str, folder: Path, wrap: tuple[str, ...] = (), **more: str) -> s
     )
 
 
-# ------------------------------------------------------------------ starting
+# --- starting
 
 
 def start(folder: Path) -> Figures:
@@ -111,7 +111,7 @@ def paths(folder: Path) -> Figures:
             "reached": len(str(deep)) > 260 and all(text.strip() for text in asked)}  # fmt: skip
 
 
-# ------------------------------------------------------------------ the event loop
+# --- the event loop
 
 
 def busy(folder: Path) -> Figures:
@@ -202,7 +202,7 @@ def stop(folder: Path) -> Figures:
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------ kill -9
+# --- kill -9
 
 
 def kill_streaming(folder: Path) -> Figures:
@@ -281,7 +281,7 @@ def kill_download(folder: Path) -> Figures:
             "reached": 0 <= again[0] <= most}  # fmt: skip
 
 
-# ------------------------------------------------------------------ long chats
+# --- long chats
 
 
 def _open(seat: Seat, chat: str) -> float:
@@ -443,7 +443,7 @@ def streaming(folder: Path) -> Figures:
     return out
 
 
-# ------------------------------------------------------------------ figures, rest, search
+# --- figures, rest, search
 
 
 def rates(folder: Path) -> Figures:

@@ -33,7 +33,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**usual, **homes, **quiet, "QT_QPA_PLATFORM": "offscreen", "PYTHONPATH": paths, **more}
 
 
-# ------------------------------------------------------------------ folders
+# --- folders
 
 
 def fill_chats(folder: Path, chats: int) -> None:
@@ -99,7 +99,7 @@ def big_model(folder: Path) -> Path:
     return path
 
 
-# ------------------------------------------------------------------ processes
+# --- processes
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def cpu_s(processes: Sequence[Any]) -> float:
     return total
 
 
-# ------------------------------------------------------------------ the window
+# --- the window
 
 
 class Seat:

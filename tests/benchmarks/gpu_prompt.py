@@ -102,10 +102,10 @@ def main() -> int:
 
 def without_library() -> LibraryFile:
     """In place of native_kernels.cuda.runtime.cublas.find."""
-    raise LibraryUnavailableError("it is left out, as asked")
+    raise LibraryUnavailableError("it is left out, as requested")
 
 
-# ---------------------------------------------------------------- a question
+# --- a question
 
 
 @dataclass
@@ -230,7 +230,7 @@ def in_words(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------- products
+# --- products
 
 
 def products(older: bool = False) -> list[dict[str, Any]]:

@@ -131,7 +131,7 @@ def record(hardware: HardwareProfile, found: dict[str, Figures]) -> Path:
     return file
 
 
-# ------------------------------------------------------------------ the parts
+# --- the parts
 
 
 def budgets(bench: Bench) -> Figures:

@@ -120,7 +120,7 @@ def one_life(
             faulthandler.dump_traceback_later(HANG_S, exit=True)
             if flags.pressure and model.gpu is not None and chance.random() < 0.02:
                 exchanged += n_exchanged(model)
-                model.gpu.make_room(at_once=True)
+                model.residency.make_room(at_once=True)
                 let_move(model, exchanges)
                 transformer, caches = model.transformer(), [model.new_cache(), model.new_cache()]
             cache = chance.choice(caches)
@@ -146,7 +146,7 @@ def one_life(
 
 def slots_of(model: LoadedModel) -> ExpertSlots | None:
     """The slots of a model's experts; None without experts, or without a GPU."""
-    return None if model.gpu is None or not model.gpu.is_usable else model.gpu._now.expert_slots
+    return None if model.gpu is None else model.gpu.expert_slots
 
 
 def let_move(model: LoadedModel, exchanges: bool) -> None:

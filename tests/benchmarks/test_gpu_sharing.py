@@ -52,7 +52,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     return FakeBench(tmp_path, monkeypatch)
 
 
-# ------------------------------------------------------------------ memory that is foretold
+# --- memory that is foretold
 
 
 def test_what_is_measured_is_held_against_what_was_foretold(bench: FakeBench) -> None:
@@ -75,7 +75,7 @@ def test_more_than_was_foretold_is_found(bench: FakeBench) -> None:
     assert found["rows"][0]["most_of_foretold"] > gpu_sharing.OVER
 
 
-# ------------------------------------------------------------------ another program
+# --- another program
 
 
 class FakeHolder:
@@ -142,7 +142,7 @@ def test_answers_agree_within_rounding_and_no_further() -> None:
     assert not agreement(known + np.array([[0, 0, -0.5], [0, 0, 0]], np.float32), known)["right"]
 
 
-# ------------------------------------------------------------------ the other parts
+# --- the other parts
 
 
 def test_memory_that_is_not_given_back_is_found(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_it_runs_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert recorded["parts"]["two"]["reached"]
 
 
-# ------------------------------------------------------------------ the program that holds memory
+# --- the program that holds memory
 
 
 class Gpu:

@@ -260,7 +260,7 @@ def said() -> list[tuple[str, str]]:
                f"{again['rows'][0]['decode_tok_s']:.1f} at {ram['again-13b']:.0f}"),
         (page, f"Plain reading took {min(read) / 1e9:.0f} to {max(read) / 1e9:.0f} GB/s"),
         ("gpu.md", f"were {whole_7b:.0%} of a token".replace("%", " %")),
-        ("gpu.md", f"given back within {idle:.1f} s while nobody asked and in {before:.1f} s before an answer"),
+        ("gpu.md", f"given back within {idle:.1f} s while idle and in {before:.1f} s before an answer"),
         (page, f"at most {record('hot-set-coverage-2026-11-21')['worst_loss']:.1f} points"),
         (page, f"wins back {100 * wins:.0f} % of what is lost"),
         (page, f"{100 * record('prediction-2026-11-21')['worst']:.0f} % at most"),

@@ -72,7 +72,7 @@ def greedy(model: Transformer, ids: np.ndarray, n_tokens: int) -> tuple[np.ndarr
     return first, tokens
 
 
-# ------------------------------------------------------------------ the FP16 source
+# --- the FP16 source
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_activation_counts(source_evaluation: Evaluation) -> None:
     assert counters.computed in (counters.fired, counts.size * tokens)
 
 
-# ------------------------------------------------------------------ what ships
+# --- what ships
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ class FakeGpu(FakeOperators):
         sys.setswitchinterval(_SWITCH_S)
         self._thread.start()
 
-    # ------------------------------------------------------------ memory and execution
+    # --- memory and execution
 
     def enter(self) -> None:
         if self.closed:

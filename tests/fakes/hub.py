@@ -166,7 +166,7 @@ class FakeHub:
         for variable, value in self.environment(home).items():
             monkeypatch.setenv(variable, value)
 
-    # -------------------------------------------------------------- what it holds
+    # --- what it holds
 
     def add(self, repo: str, files: Mapping[str, bytes | Content], **about: Any) -> Repository:
         """A repository, or one more commit of it."""
@@ -184,7 +184,7 @@ class FakeHub:
             self.faults.append(fault)
         return fault
 
-    # -------------------------------------------------------------- what it was asked
+    # --- what it was asked
 
     def of_file(self, name: str, method: str = "GET") -> list[Asked]:
         """The requests that sent or would have sent this file's bytes."""
@@ -194,7 +194,7 @@ class FakeHub:
     def sent_bytes(self, name: str = "") -> int:
         return sum(a.sent for a in list(self.asked) if a.path.endswith(name))
 
-    # -------------------------------------------------------------- answering
+    # --- answering
 
     def _listen(self, at_store: bool) -> ThreadingHTTPServer:
         hub = self
@@ -281,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.say({"error": "no such route"}, 404)
 
-    # -------------------------------------------------------------- words
+    # --- words
 
     def say(self, values: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         body = json.dumps(values).encode()
@@ -326,7 +326,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return found, commit, found.commits[commit]
 
-    # -------------------------------------------------------------- metadata
+    # --- metadata
 
     def facts(self, found: Repository, commit: str) -> dict[str, Any]:
         gated: bool | str = "manual" if found.gated else False
@@ -375,7 +375,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Link": f'<{following}>; rel="next"'} if last < len(entries) else None
         self.say(entries[first:last], headers=headers)
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     def resolve(self, name: str, revision: str, path: str) -> None:
         found = self.repository(name, revision)

@@ -67,7 +67,7 @@ class FakeOperators(ABC):
         """What lies there, [n, width]; a view."""
         return self.array(address, n * width).reshape(n, width)
 
-    # ------------------------------------------------------------ products
+    # --- products
 
     def unpack_rows(
         self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
@@ -127,7 +127,7 @@ class FakeOperators(ABC):
     def signs(self, x: GpuVector, to: GpuVector) -> None:
         self.do("signs", lambda: self._put(to, signs(self.array(x.values, x.n))))
 
-    # ------------------------------------------------------------ neurons
+    # --- neurons
 
     def hidden(
         self, block: GpuBlock, x: GpuVector, bits: int, activation: Activation, threshold: float, h: int,
@@ -177,7 +177,7 @@ class FakeOperators(ABC):
 
         self.do("activate", step)
 
-    # ------------------------------------------------------------ experts
+    # --- experts
 
     def choose(
         self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
@@ -241,7 +241,7 @@ class FakeOperators(ABC):
 
         self.do("expert_down", step)
 
-    # ------------------------------------------------------------ the stream
+    # --- the stream
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
@@ -335,7 +335,7 @@ class FakeOperators(ABC):
     def softcap(self, x: int, n: int, cap: float) -> None:
         self.do("softcap", lambda: np.copyto(self.array(x, n), _OPS.softcap(self.array(x, n), cap)))
 
-    # ------------------------------------------------------------ several streams
+    # --- several streams
 
     def predict_streams(self, x: GpuStreams, scores: int, mixture: int) -> None:
         def step() -> None:
@@ -392,7 +392,7 @@ class FakeOperators(ABC):
         found: F32 = np.tanh(self.rows(scores, x.n_tokens, x.n)) @ self.rows(weights, n, x.n).T
         return found
 
-    # ------------------------------------------------------------ latent attention
+    # --- latent attention
 
     def place_latent(self, x: GpuLatent, plain: GpuVector, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         def step() -> None:
@@ -437,7 +437,7 @@ class FakeOperators(ABC):
             self._store(kv, kv.keys, kv.key_scales, place, keys[t])
         return q[..., : spec.key_dim]
 
-    # ------------------------------------------------------------ layers with a state
+    # --- layers with a state
 
     def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
         def step() -> None:
@@ -488,7 +488,7 @@ class FakeOperators(ABC):
 
         self.do("gated", step)
 
-    # ------------------------------------------------------------ the exchange
+    # --- the exchange
 
     def publish(
         self, flag: int, epoch: int, values: GpuCopy = NOTHING, bits: GpuCopy = NOTHING, without: int = 0
@@ -507,7 +507,7 @@ class FakeOperators(ABC):
 
         self.do("publish", step)
 
-    # ------------------------------------------------------------ pieces
+    # --- pieces
 
     def _planes(self, matrix: GpuMatrix) -> list[NDArray[np.uint8]]:
         sizes = plane_row_bytes(matrix.codec, matrix.n_cols)

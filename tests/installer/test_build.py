@@ -34,7 +34,7 @@ import system_licences  # noqa: E402
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="packages for Linux are made there")
 
 
-# ------------------------------------------------------------------ contents
+# --- contents
 
 
 def test_everything_of_ours_comes_along() -> None:
@@ -90,7 +90,7 @@ def test_what_formulas_are_set_with_comes_along() -> None:
         assert any(path.name == file for path in metadata.files(package) or ())
 
 
-# ------------------------------------------------------------------ licences
+# --- licences
 
 
 def test_every_part_names_its_licence_and_brings_its_text() -> None:
@@ -120,7 +120,7 @@ def test_names_of_licences_are_read_from_a_debian_copyright_file(tmp_path: Path)
     assert system_licences.licences_in(tmp_path / "none") == "–"
 
 
-# ------------------------------------------------------------------ the desktop's files
+# --- the desktop's files
 
 
 def test_desktop_entry_names_what_the_window_calls_itself() -> None:
@@ -164,7 +164,7 @@ def test_icons_are_drawn_in_every_size(tmp_path: Path) -> None:
     assert icons.drawing(16) != icons.drawing(24)
 
 
-# ------------------------------------------------------------------ packages
+# --- packages
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_no_installer_is_made_without_microsofts_runtime(tmp_path: Path, monkeyp
         build.windows_installer("1.0", build.setup_progress.Progress(build.setup_progress.NORMAL))
 
 
-# ------------------------------------------------------------------ the start of the built program
+# --- the start of the built program
 
 
 def test_programs_that_we_start_get_the_library_path_of_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,7 +201,7 @@ def test_ctrl_c_ends_with_130(hosted: Any, monkeypatch: pytest.MonkeyPatch, capf
 
     monkeypatch.setattr(setup_venv, "install", interrupt)
     assert bootstrap.main(["setup"]) == 130
-    assert "The same command goes on from here" in capfd.readouterr().err
+    assert "The same command continues from here" in capfd.readouterr().err
 
 
 def test_a_disk_that_fills_up_under_the_log_is_told_as_that(

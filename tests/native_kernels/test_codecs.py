@@ -33,7 +33,7 @@ def oracle_encode(values: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
 
 
 def bit_equal(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> None:
-    """Equal bits, zeros' signs included; of what is no number only that it is none (its bits are the CPU's)."""
+    """Equal bits, zeros' signs included; of what is not a number only that it is none (its bits are the CPU's)."""
     assert found.dtype == np.float32
     assert found.shape == wanted.shape
     number = ~np.isnan(wanted)
@@ -149,7 +149,7 @@ def test_encoding_rounds_every_boundary_to_even(name: str) -> None:
     near = np.stack([bits, bits + 1, bits + 0x0FFF, bits + 0x1000, bits + 0x7FFF, bits + 0x8000, bits + 0x8001])
     values = near.view(np.float32)
     found, wanted = CODECS[name].encode(values).view("<u2"), oracle_encode(values, name).reshape(7, -1).view("<u2")
-    if name == "f16":  # the bits of what is no number are NumPy's business
+    if name == "f16":  # the bits of what is not a number are NumPy's business
         found, wanted = (np.where(np.isnan(half.view("<f2")), 0x7E00, half) for half in (found, wanted))
     np.testing.assert_array_equal(found, wanted)
 
@@ -191,13 +191,13 @@ def test_decoding_makes_a_new_array() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     codec = CODECS["q4_0"]
     assert codec.n_bytes(64) == 36
-    with pytest.raises(ValueError, match="33 numbers are no whole blocks of q4_0: a block has 32"):
+    with pytest.raises(ValueError, match="33 numbers are not whole blocks of q4_0: a block has 32"):
         codec.n_bytes(33)
-    with pytest.raises(ValueError, match="19 bytes are no whole blocks"):
+    with pytest.raises(ValueError, match="19 bytes are not whole blocks"):
         codec.decode(np.zeros(19, np.uint8))
     with pytest.raises(ValueError, match="q4_k is only read"):
         CODECS["q4_k"].encode(np.zeros(256, np.float32))
-    with pytest.raises(ValueError, match="31 numbers are no whole blocks"):
+    with pytest.raises(ValueError, match="31 numbers are not whole blocks"):
         codec.encode(np.zeros((2, 31), np.float32))
     with pytest.raises(ValueError, match=r"contiguous float32 \(32,\) is needed"):
         codec.decode(np.zeros(18, np.uint8), np.zeros(64, np.float32))

@@ -75,7 +75,7 @@ def test_what_is_no_copy_is_refused() -> None:
     codes, scales = some(2, 600)
     for words, make in {
         "of 1 to 4": lambda: pack_copy(codes, scales, 5),
-        "no numbers of 1 bits": lambda: pack_copy(codes, scales, 1),
+        "not numbers of 1 bits": lambda: pack_copy(codes, scales, 1),
         "of int64": lambda: pack_copy(codes.astype(np.int64), scales, 2),
         r"float16 \(5, 2\) is needed": lambda: pack_copy(codes, scales[:, :1], 2),
     }.items():

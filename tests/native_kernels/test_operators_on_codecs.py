@@ -153,7 +153,7 @@ def test_a_matrix_of_blocks_that_lies_is_refused() -> None:
         PackedMatrix(2, 64, "q4_0", np.zeros((2, 18), np.uint8))
     with pytest.raises(ValueError, match="was declared"):
         PackedMatrix(2, 32, "q4_0", np.zeros((2, 18), np.int8))
-    with pytest.raises(ValueError, match="33 numbers are no whole blocks"):
+    with pytest.raises(ValueError, match="33 numbers are not whole blocks"):
         PackedMatrix(2, 33, "q4_0", np.zeros((2, 18), np.uint8))
     with pytest.raises(ValueError, match="each in one piece"):
         PackedMatrix(2, 32, "q4_0", np.zeros((2, 36), np.uint8)[:, ::2])

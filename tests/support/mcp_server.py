@@ -177,7 +177,7 @@ def greet(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("starting, which is no message\n")
+    sys.stdout.write("starting, which is not a message\n")
     sys.stdout.flush()
     if sys.argv[1:2] == ["--port"]:
         server.run("streamable-http", port=int(sys.argv[2]))

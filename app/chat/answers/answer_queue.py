@@ -161,10 +161,9 @@ class AnswerQueue(QObject):
         while waiting_too and self._waiting:
             self._end(self._waiting.popleft(), state)
 
-    # -------------------------------------------------------------- events of engine and servers
+    # --- events of engine and servers
 
     def _running_at(self, client: Answerer) -> Answer | None:
-        """Return the running answer if that client gives it."""
         return self._running if self._running is not None and self._who(self._running) is client else None
 
     def _text(self, client: Answerer, text: str) -> None:
@@ -196,7 +195,7 @@ class AnswerQueue(QObject):
             self._end_running(MessageState.INTERRUPTED if isinstance(why, EngineDied) else MessageState.FAILED)
             self.failed.emit(answer, why)
 
-    # -------------------------------------------------------------- the end of an answer
+    # --- the end of an answer
 
     def _end_running(
         self,

@@ -112,17 +112,17 @@ def _result_of(call: ToolCall) -> str:
 
 def _without_calls(said: Sequence[_Said]) -> list[_Said]:
     """Return the messages with calls and results as texts of the assistant's, for servers."""
-    told: list[_Said] = []
+    merged: list[_Said] = []
     for one in said:
         sent = one.sent
         is_result = sent["role"] == "tool"
         role = "assistant" if is_result else sent["role"]
         parts = [model_texts.result_of(sent["name"], sent["content"]) if is_result else sent["content"]]
         parts += [model_texts.called(call["name"], json.dumps(call["arguments"])) for call in sent.get("calls", ())]
-        if told and role == told[-1].sent["role"] == "assistant":
-            parts.insert(0, told.pop().sent["content"])
-        told.append(_Said(one.id, {"role": role, "content": "\n".join(part for part in parts if part)}))
-    return told
+        if merged and role == merged[-1].sent["role"] == "assistant":
+            parts.insert(0, merged.pop().sent["content"])
+        merged.append(_Said(one.id, {"role": role, "content": "\n".join(part for part in parts if part)}))
+    return merged
 
 
 def ids_sent(messages: Sequence[Message], answered_id: str) -> list[str]:
@@ -176,8 +176,8 @@ def request_for(
         results = said[len(said) - n_results :]
         said = _without_calls(said[: len(said) - n_results])
         if results:  # a server may refuse a request that ends with the assistant
-            told = "\n".join(model_texts.result_of(one.sent["name"], one.sent["content"]) for one in results)
-            said.append(_Said(results[-1].id, {"role": "user", "content": told}))
+            merged = "\n".join(model_texts.result_of(one.sent["name"], one.sent["content"]) for one in results)
+            said.append(_Said(results[-1].id, {"role": "user", "content": merged}))
     summarises = settings.overflow == "summarise" and settings.place is None  # a server is sent the whole chat
     summary, count = _summary(messages, said) if summarises else ("", 0)
     sent = [*_instructions(settings.system_prompt), *(one.sent for one in said[count:])]

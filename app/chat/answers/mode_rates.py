@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 KEPT = 16  # rates of each kind; older ones may be of another PC
 MAX_MODELS, MAX_FILE_BYTES = 500, 1 << 20
 MODE_TEXTS = {"auto": noted("Auto"), "sparse": noted("Sparse"), "exact": noted("Exact"), "dense": noted("Dense")}
-MODES_TOLD = ("sparse", "exact", "dense")  # what auto can stand for
+MEASURED_MODES = ("sparse", "exact", "dense")  # what auto can stand for
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ModeRates:
     def take(self, result: GenerationResult) -> bool:
         """Record an answer's rate. Returns False if the answer was too short."""
         value = result.decode_tok_s
-        if result.tokens < FEWEST_TOKENS or not value or not math.isfinite(value) or result.mode not in MODES_TOLD:
+        if result.tokens < FEWEST_TOKENS or not value or not math.isfinite(value) or result.mode not in MEASURED_MODES:
             return False
         devices = self._rates.pop(result.model, {})
         self._rates[result.model] = devices  # the last used model is last; the first ones are dropped
@@ -59,7 +59,7 @@ class ModeRates:
     def of(self, model: str, device: str) -> dict[str, ModeRate]:
         """Return the rates of a model on a device ("cpu" or "cuda"), by mode."""
         modes = self._rates.get(model, {}).get(device, {})
-        return {mode: ModeRate(median(modes[mode]), len(modes[mode])) for mode in MODES_TOLD if modes.get(mode)}
+        return {mode: ModeRate(median(modes[mode]), len(modes[mode])) for mode in MEASURED_MODES if modes.get(mode)}
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad values are skipped."""
@@ -78,7 +78,7 @@ class ModeRates:
             for device, modes in (devices if isinstance(devices, dict) else {}).items():
                 for mode, rates in (modes if isinstance(modes, dict) else {}).items():
                     good = [float(one) for one in rates if _is_rate(one)] if isinstance(rates, list) else []
-                    if mode in MODES_TOLD and good:
+                    if mode in MEASURED_MODES and good:
                         self._rates.setdefault(model, {}).setdefault(device, {})[mode] = good[-KEPT:]
 
     def to_json(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Presets(PresetStore[Preset]):
             raise ValueError("A preset has no values.")
         checked = checked_sampling(given)
         if len(checked) < len(given):
-            raise ValueError("A value of the preset makes no sense.")
+            raise ValueError("A value of the preset is invalid.")
         return Preset(str(values["id"]), checked_name(values.get("name")), checked)
 
     def to_json_values(self, thing: Preset) -> dict[str, Any]:

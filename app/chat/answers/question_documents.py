@@ -11,7 +11,7 @@ from app.documents.gathering import Given
 from app.documents.index_words import CHARS_PER_TOKEN, weight
 
 UNKNOWN_CONTEXT = 4_096  # tokens, while no model is loaded
-_ANSWER_SHARE, _ANSWER_TOKENS = 4, 2_048  # what is left for the answer: a quarter of the context, at most so many
+_ANSWER_SHARE, _ANSWER_TOKENS = 4, 2_048  # what is left for the answer: a quarter of the context, at most this many
 Then = Callable[[tuple[Attachment, ...]], None]
 
 

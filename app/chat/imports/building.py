@@ -144,7 +144,7 @@ class LeftOut:
         return Text(f"[{word} left out: {said}]" if said else f"[{word} left out]")
 
 
-# ------------------------------------------------------------------ values of any type
+# --- values of any type
 
 
 def string(value: Any) -> str:
@@ -198,7 +198,7 @@ def attachment(name: Any, text: str, kind: AttachmentKind = "text") -> Attachmen
     return Attachment(said or "Pasted text", text, kind if said else "pasted")
 
 
-# ------------------------------------------------------------------ the chat
+# --- the chat
 
 
 def dated(chat: WholeChat, at: float) -> WholeChat:
@@ -370,7 +370,6 @@ def _who(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identified(head: Head, drafts: _Drafts, current: str, created: float) -> WholeChat:
-    """Return the chat with its ids."""
     texts = [draft.text() for draft in drafts.all]
     if not any(text.strip() or draft.calls or draft.attachments for text, draft in zip(texts, drafts.all, strict=True)):
         raise SkippedChatError("empty")

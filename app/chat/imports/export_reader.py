@@ -45,7 +45,7 @@ class ExportReader(QObject):
         self._process.start()
 
     def taken(self) -> None:
-        """Say that a batch was taken, so that the process goes on."""
+        """Say that a batch was taken, so that the process continues."""
         if self._runs:
             self._process.write(b"taken\n")
 

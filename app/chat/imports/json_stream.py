@@ -101,7 +101,7 @@ class JsonStream:
                 return self._skip("damaged")
             except MemoryError:
                 return self._skip("large")
-            if end == len(self._text) and not self._ended:  # a number may go on
+            if end == len(self._text) and not self._ended:  # a number may continue
                 self._more()
                 continue
             self._at = end

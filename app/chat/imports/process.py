@@ -65,7 +65,7 @@ class _Reading:
         self._batch: list[WholeChat] = []
         self._chars = 0
         self._n_batches = self._waiting = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def run(self) -> None:
         export = self._export
@@ -111,8 +111,8 @@ class _Reading:
 
     def _tell_progress(self) -> None:
         now = time.monotonic()
-        if now - self._told_at >= PROGRESS_EVERY_S:
-            self._told_at = now
+        if now - self._reported_at >= PROGRESS_EVERY_S:
+            self._reported_at = now
             share = min(self._export.read_bytes / max(self._export.size, 1), 1.0)
             _say(share=round(share, 4), chats=len(self._known))
 

@@ -152,7 +152,7 @@ class Export:
     def _count(self, n: int) -> None:
         self.read_bytes += n
 
-    # -------------------------------------------------------------- finding files
+    # --- finding files
 
     def _find(self, path: Path, key: str) -> None:
         """Add the files of a path. key: makes their names unique."""

@@ -147,7 +147,7 @@ def _addition(before: str, added: str) -> str:
     if before and not before.endswith("\n"):
         lines = f"\n{lines}"
     if before.strip() and not (is_line and before.rstrip().rpartition("\n")[2].startswith("- ")):
-        lines = f"\n{lines}"  # a list goes on; anything else begins after an empty line
+        lines = f"\n{lines}"  # a list continues; anything else begins after an empty line
     return lines.replace("\n", "\r\n") if before.count("\r\n") * 2 > before.count("\n") else lines
 
 

@@ -180,7 +180,7 @@ def _is_statistic(name: str, value: Any) -> bool:
             return True
 
 
-# ------------------------------------------------------------------ single values
+# --- single values
 
 
 def _check(is_right: bool, where: str, what: str) -> None:

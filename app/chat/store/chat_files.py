@@ -53,7 +53,7 @@ STATES = {
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------ JSON
+# --- JSON
 
 
 def is_ours(path: Path) -> bool:
@@ -135,7 +135,7 @@ def storable(value: Any) -> Any:
     return value
 
 
-# ------------------------------------------------------------------ Markdown
+# --- Markdown
 
 
 def write_markdown(path: Path, chat: WholeChat) -> None:
@@ -231,7 +231,6 @@ def _fenced(text: str) -> str:
 
 
 def day(seconds: float) -> str:
-    """Return a day as in "2026-03-31"."""
     try:
         date = datetime.fromtimestamp(seconds).astimezone()
     except (OverflowError, OSError, ValueError):  # a wrong clock; Windows rejects more than others
@@ -239,7 +238,7 @@ def day(seconds: float) -> str:
     return f"{date:%Y-%m-%d}"
 
 
-# ------------------------------------------------------------------ writing
+# --- writing
 
 
 @contextlib.contextmanager

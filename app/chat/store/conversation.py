@@ -110,9 +110,9 @@ class ToolCall:
         call = cls(**{**values, "state": CallState(str(values.get("state")))})
         texts = (call.id, call.tool, call.source, call.scope, call.result)
         if not (isinstance(call.arguments, dict) and all(isinstance(text, str) for text in texts)):
-            raise TypeError("A call has no arguments, or a name that is no text.")
+            raise TypeError("A call has no arguments, or a name that is not text.")
         if not (call.seconds is None or isinstance(call.seconds, int | float)):
-            raise TypeError("The time of a call is no number.")
+            raise TypeError("The time of a call is not a number.")
         return call
 
     @property
@@ -256,7 +256,7 @@ def title_from(text: str) -> str:
     return cut.rstrip(",;:.") + "…"
 
 
-# ------------------------------------------------------------------ branches
+# --- branches
 
 # Messages are listed in the order in which they were added, so a parent comes before its children.
 

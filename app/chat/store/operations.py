@@ -52,7 +52,7 @@ class Operations(QObject):
         self._thread = threading.Thread(target=self._work, name="operations", daemon=True)
         self._thread.start()
 
-    # -------------------------------------------------------------- main thread
+    # --- main thread
 
     def run(
         self,
@@ -113,7 +113,7 @@ class Operations(QObject):
     def _call(self, ending: Callable[[], None]) -> None:
         ending()
 
-    # -------------------------------------------------------------- the thread
+    # --- the thread
 
     def _work(self) -> None:
         while (operation := self._next()) is not None:

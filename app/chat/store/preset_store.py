@@ -61,7 +61,7 @@ class PresetStore(ABC, Generic[T]):
         self._own: list[T] = []
         self._newer = False  # the file belongs to a newer version and is not written
 
-    # -------------------------------------------------------------- each kind says
+    # --- each kind says
 
     @abstractmethod
     def from_json(self, values: Mapping[str, Any]) -> T:
@@ -71,7 +71,7 @@ class PresetStore(ABC, Generic[T]):
     def to_json_values(self, thing: T) -> dict[str, Any]:
         """Return its values, without the id."""
 
-    # -------------------------------------------------------------- contents
+    # --- contents
 
     @property
     def things(self) -> list[T]:
@@ -91,7 +91,7 @@ class PresetStore(ABC, Generic[T]):
     def is_full(self) -> bool:
         return len(self._own) >= MAX_THINGS
 
-    # -------------------------------------------------------------- changing
+    # --- changing
 
     def put(self, thing: T, at: int | None = None) -> T:
         """Add one of the user's things, or replace the one with its id. Returns it with a unique name. Raises
@@ -115,7 +115,7 @@ class PresetStore(ABC, Generic[T]):
         del self._own[index]
         return index
 
-    # -------------------------------------------------------------- the file
+    # --- the file
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad entries are skipped.
@@ -223,7 +223,7 @@ def new_id() -> str:
 def checked_name(name: object) -> str:
     """Return a name in one line, of limited length, without characters that reorder or hide text. Raises ValueError."""
     if not isinstance(name, str):
-        raise ValueError("The name is no text.")
+        raise ValueError("The name is not text.")
     plain = "".join(" " if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in name[:1000])
     words = " ".join(plain.split())[:NAME_LENGTH].rstrip()
     if not words:

@@ -89,7 +89,7 @@ class Store:
         self.in_memory = in_memory
         self._index = SearchIndex(db)
 
-    # -------------------------------------------------------------- opening
+    # --- opening
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -144,7 +144,7 @@ class Store:
         with self._lock, failures(self.path):
             self._db.close()
 
-    # -------------------------------------------------------------- conversations
+    # --- conversations
 
     def conversations(self) -> list[Conversation]:
         """Return all conversations that are not deleted, newest first."""
@@ -193,7 +193,7 @@ class Store:
                 added.append(new.conversation)
         return added
 
-    # -------------------------------------------------------------- imports in batches
+    # --- imports in batches
 
     @staticmethod
     def write_batch(path: Path, chats: Sequence[WholeChat]) -> None:
@@ -354,7 +354,7 @@ class Store:
             else:
                 db.execute("DELETE FROM note WHERE name = ?", (_EDIT + message_id,))
 
-    # -------------------------------------------------------------- messages
+    # --- messages
 
     def messages(self, conversation_id: str) -> list[Message]:
         """Return all messages of a conversation, of every branch, in the order in which they were added."""
@@ -443,7 +443,7 @@ class Store:
                 (data, message_id),
             )
 
-    # -------------------------------------------------------------- search
+    # --- search
 
     def search(self, text: str, limit: int = 100) -> list[SearchHit]:
         """Return conversations with the text in their title or a message, ignoring case, newest first.
@@ -468,7 +468,7 @@ class Store:
             self._index = SearchIndex(self._db)  # its steps were rolled back
             raise
 
-    # -------------------------------------------------------------- inside
+    # --- inside
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -108,7 +108,7 @@ def failures(path: Path | None) -> Iterator[None]:
             kind = "full"
         raise StoreError(kind, f"{error}.", path, free if kind == "full" else None) from error
     except UnicodeDecodeError as error:  # sqlite3 found a broken name while it formatted an error
-        raise StoreError("damaged", f"A name in the file is no text: {error}.", path) from error
+        raise StoreError("damaged", f"A name in the file is not text: {error}.", path) from error
     except OSError as error:
         full = error.errno in {28, 122}  # ENOSPC, EDQUOT
         message = f"{error.strerror or error}."

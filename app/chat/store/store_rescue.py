@@ -281,7 +281,7 @@ def _is_json(text: object, kind: type) -> bool:
         return False
 
 
-# ------------------------------------------------------------------ reading around damage
+# --- reading around damage
 
 
 # SQLite's own errors, and: a broken name in an error's text, a length beyond all memory.
@@ -308,7 +308,7 @@ def _readable_rows(db: sqlite3.Connection, table: str, columns: str) -> Iterator
     def behind(number: int) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = db.execute(query, (number,)).fetchone()
         if row is not None and row[0] <= number:
-            raise sqlite3.DatabaseError("the pages lead round in a circle")
+            raise sqlite3.DatabaseError("the pages form a cycle")
         return row
 
     def works(number: int) -> bool:

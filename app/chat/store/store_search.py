@@ -44,7 +44,7 @@ class SearchIndex:
             db.execute("SELECT rowid FROM search LIMIT 0")
             self._usable = db.execute("SELECT making FROM search_making").fetchone() == (_MAKING,)
 
-    # -------------------------------------------------------------- keeping it
+    # --- keeping it
 
     def grow(self) -> bool:
         """Index some more messages. Returns False if all are indexed or this SQLite has no such index."""
@@ -110,7 +110,7 @@ class SearchIndex:
         self._db.execute("CREATE TABLE search_making (making TEXT NOT NULL)")
         self._db.execute("INSERT INTO search_making VALUES (?)", (_MAKING,))
 
-    # -------------------------------------------------------------- queries
+    # --- queries
 
     def find(self, needle: str, limit: int, head: str) -> list[tuple[Any, ...]]:
         """Return the columns `head` of conversations with the folded text, newest first, and of each its newest
@@ -182,7 +182,7 @@ def _holds(text: bytes, attachments: bytes | None, needle: str) -> bool:
     return needle in fold(_said(text, attachments))
 
 
-# ------------------------------------------------------------------ what is shown of a hit
+# --- what is shown of a hit
 
 
 def snippet(text: str, needle: str, is_answer: bool = False) -> tuple[str, tuple[Mark, ...]]:

@@ -17,7 +17,7 @@ from app.documents.reading.package import Package, parse
 _WIDEST_GAP = 32  # empty columns in a row that are kept, so that cells stay below their headings
 _DATE_FORMATS = {*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)}  # built in
 _PERCENT_FORMATS = {9, 10}
-_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]')  # parts of a format that are no codes
+_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]')  # parts of a format that are not codes
 _COLUMN = re.compile(r"[A-Z]{1,3}")
 
 

@@ -117,7 +117,7 @@ class _Content:
         self._most = max(self._most - len(self._blocks.text), 0)
         self._blocks, self._name = Blocks(self._most), ""
 
-    # -------------------------------------------------------------- paragraphs
+    # --- paragraphs
 
     def _put(self, text: str) -> None:
         if self._pieces:
@@ -191,7 +191,7 @@ class _Content:
         else:
             self._blocks.add(text)
 
-    # -------------------------------------------------------------- tables and sheets
+    # --- tables and sheets
 
     def _table(self, values: Mapping[str, str]) -> None:
         if self._kind == "ods" and not self._rows:
@@ -239,7 +239,7 @@ class _Content:
             self._rows[-1] += [text] * n
         self._cell_value, self._cell_repeats = "", 1
 
-    # -------------------------------------------------------------- slides
+    # --- slides
 
     def _frame(self, values: Mapping[str, str]) -> None:
         self._is_title = values.get("presentation:class") == "title" and not self._is_page_notes

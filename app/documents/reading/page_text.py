@@ -73,7 +73,7 @@ def page_text(source: str, address: str, is_xhtml: bool, is_cancelled: Callable[
     return writer.page()
 
 
-# ------------------------------------------------------------------ tags
+# --- tags
 
 
 _NO_ATTRIBUTES: Mapping[str, str] = {}
@@ -171,7 +171,7 @@ def _unescaped(text: str) -> str:
         return text
 
 
-# ------------------------------------------------------------------ text
+# --- text
 
 
 @dataclass
@@ -239,7 +239,7 @@ class _Writer:
             last = group
         return Page(self._title, "".join(parts))
 
-    # -------------------------------------------------------------- elements
+    # --- elements
 
     def _start(self, tag: _Tag) -> None:
         name = tag.name
@@ -346,7 +346,7 @@ class _Writer:
         if name in _BLOCKS or name in _ROWS:
             self._flush()
 
-    # -------------------------------------------------------------- links, code and tables
+    # --- links, code and tables
 
     def _absolute(self, href: str) -> str:
         """Return a link's address; "" for one inside the page, of another kind, or too long to be of use."""
@@ -408,7 +408,7 @@ class _Writer:
             for text in [text for cell in cells for text in cell]:
                 self._add(text)
 
-    # -------------------------------------------------------------- blocks
+    # --- blocks
 
     def _flush(self) -> None:
         """End the current paragraph."""
@@ -447,7 +447,7 @@ class _Writer:
 
 
 def _is_left_out(name: str, attributes: Mapping[str, str]) -> bool:
-    """Return whether an element is no part of the page's text, or hidden."""
+    """Return whether an element is not a part of the page's text, or hidden."""
     if name in _SKIPPED or (name == "dialog" and "open" not in attributes):
         return True
     if name in ("html", "body", "main") or not attributes:

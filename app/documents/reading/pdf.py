@@ -31,7 +31,7 @@ _LIGATURES = re.compile("[\ufb00-\ufb06\ufb13-\ufb17]")
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\xad\ufeff\ufffe\uffff]")
 _ITEM = re.compile(r"([•◦▪■●○–—*·‣⁃▸►✓]|[-o] |\(?[0-9]{1,3}[.)] |\(?[a-zA-Z][.)] )")
 _LEADER = re.compile(r"(\. ?){4,}[0-9ivxlc]*$")  # of a table of contents
-_SHORTEST_OF_PROSE = 25  # columns of a line that goes on in the next; shorter ones are rows of a table
+_SHORTEST_OF_PROSE = 25  # columns of a line that continues in the next; shorter ones are rows of a table
 _FEWEST_OF_PASSAGE = 12  # letters of a passage that are looked for
 _PIECE = 48  # letters that are looked for one after another if the passage is not found as a whole
 _SHARES = 1 << 20  # units of a page's width and height, to turn coordinates into shares
@@ -92,7 +92,7 @@ def _has_picture(page: PdfPage) -> bool:
     return next(page.get_objects(filter=(raw.FPDF_PAGEOBJ_IMAGE,), max_depth=4), None) is not None
 
 
-# ------------------------------------------------------------------ lines and paragraphs
+# --- lines and paragraphs
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _is_ideograph(character: str) -> bool:
     return "\u2e80" <= character < "\uac00" or "\uf900" <= character < "\ufb00" or "\uff01" <= character < "\uff66"
 
 
-# ------------------------------------------------------------------ pictures
+# --- pictures
 
 
 def page_picture(data: bytes, number: int, passage: str, width: int) -> PagePicture:

@@ -1,4 +1,4 @@
-"""Text files: the encoding of their bytes, and what is no text."""
+"""Text files: the encoding of their bytes, and what is not text."""
 
 from __future__ import annotations
 

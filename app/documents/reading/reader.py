@@ -84,7 +84,7 @@ class DocumentReader:
         process, self._process = self._process, None
         _end(process)
 
-    # -------------------------------------------------------------- a file
+    # --- a file
 
     def _opened(self, path: Path, name: str) -> BinaryIO:
         """Open a file. Raises ReadError if that is not possible, or it is too large."""
@@ -170,7 +170,7 @@ class DocumentReader:
             finally:
                 self._turn.release()
 
-    # -------------------------------------------------------------- the process
+    # --- the process
 
     def _started(self, name: str) -> subprocess.Popen[bytes]:
         """Return the running process. Raises ReadError if it does not start, Cancelled."""
@@ -288,7 +288,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 def display_name(path: Path) -> str:

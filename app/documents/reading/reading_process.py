@@ -103,7 +103,7 @@ def _listed(document: Document) -> tuple[dict[str, Any], bytes]:
     return header, b"".join(texts)
 
 
-# ------------------------------------------------------------------ bounds
+# --- bounds
 
 
 def _confine() -> None:

@@ -95,7 +95,7 @@ def _styles(package: Package, name: str) -> dict[str, _Style]:
     return found
 
 
-# ------------------------------------------------------------------ numbers of lists
+# --- numbers of lists
 
 
 @dataclass
@@ -178,7 +178,7 @@ def _whole(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 7 else default
 
 
-# ------------------------------------------------------------------ the text
+# --- the text
 
 
 @dataclass
@@ -257,7 +257,7 @@ class _Body:
             self.notes[self._note] = " ".join(" ".join(self._note_texts).split())
         self._note = None
 
-    # -------------------------------------------------------------- paragraphs
+    # --- paragraphs
 
     def _paragraph(self, _: Mapping[str, str]) -> None:
         self._paragraphs.append(_Paragraph())
@@ -300,7 +300,7 @@ class _Body:
         else:
             self.blocks.add(text)
 
-    # -------------------------------------------------------------- tables
+    # --- tables
 
     def _table(self, _: Mapping[str, str]) -> None:
         self._tables.append([])

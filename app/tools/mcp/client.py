@@ -61,8 +61,8 @@ class ListedTool:
 
 @dataclass(frozen=True)
 class ServerState:
-    """How a server is doing. sentence: why it ended, if not as asked. is_confined: whether the system keeps it out of
-    the user's other files; None if it has not been started, or runs elsewhere. last_lines: of its stderr.
+    """sentence: why it ended, if not as requested. is_confined: whether the system keeps it out of the user's other
+    files; None if it has not been started, or runs elsewhere. last_lines: of its stderr.
     """
 
     is_running: bool = False
@@ -113,7 +113,7 @@ class McpTools:
         self._states: dict[str, ServerState] = {}
         self._listed: dict[str, tuple[Definition, ...]] = {}  # what each server listed last
 
-    # -------------------------------------------------------------- the source of tools
+    # --- the source of tools
 
     def tools(self) -> tuple[Tool, ...]:
         return tuple(
@@ -147,7 +147,7 @@ class McpTools:
         except ToolServerError as error:
             return ToolResult(error.message, is_error=True)
 
-    # -------------------------------------------------------------- what the user does with a server
+    # --- what the user does with a server
 
     def look(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> tuple[ListedTool, ...]:
         """Start a server, even one that is off, and return its tools. Blocks. Raises ToolServerError."""
@@ -194,7 +194,7 @@ class McpTools:
         arguments: Mapping[str, str],
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> tuple[tuple[str, str], ...]:
-        """Return a filled-in prompt as messages: "user" or "assistant", and a foreign text. Blocks."""
+        """Return a filled-in prompt as messages: "user" or "assistant", and untrusted text. Blocks."""
         from app.tools.mcp.results import cut, text_of
 
         work = self._asked(server_id, lambda client: client.get_prompt(name, dict(arguments)))
@@ -253,7 +253,7 @@ class McpTools:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_S)
 
-    # -------------------------------------------------------------- within
+    # --- within
 
     def _offered(self) -> dict[str, tuple[ToolServer, Definition]]:
         """Return the tools that can be called, by their names for the model."""

@@ -105,7 +105,7 @@ def _first_line(source: int) -> bytes:
     return bytes(line)
 
 
-# ------------------------------------------------------------------ Linux and macOS
+# --- Linux and macOS
 
 
 if sys.platform != "win32":
@@ -208,7 +208,7 @@ if sys.platform != "win32":
             os._exit(COULD_NOT_START)
 
 
-# ------------------------------------------------------------------ Linux
+# --- Linux
 
 
 def _libc() -> ctypes.CDLL:
@@ -306,7 +306,7 @@ def _called(result: int) -> int:
     return result
 
 
-# ------------------------------------------------------------------ Windows
+# --- Windows
 
 
 if sys.platform == "win32":

@@ -154,7 +154,7 @@ class Connection:
             if working.done() and not working.cancelled():
                 working.exception()  # seen: no warning of asyncio's
 
-    # -------------------------------------------------------------- the task
+    # --- the task
 
     async def _run(self) -> None:
         try:
@@ -298,7 +298,7 @@ class Connection:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    # -------------------------------------------------------------- sentences
+    # --- sentences
 
     async def _reason(self, error: BaseException) -> str:
         if isinstance(error, ToolServerError):
@@ -327,7 +327,7 @@ class Connection:
                 return self.fault
         if isinstance(transport, WebAddress) and transport.status in (401, 403):
             return tr(
-                "{name} answered with HTTP status {status}: it wants a key. Enter it as a header of the server.",
+                "{name} answered with HTTP status {status}: it requires a key. Enter it as a header of the server.",
                 name=name,
                 status=transport.status,
             )
@@ -348,11 +348,11 @@ class Connection:
 
     def _no_answer(self, limit_s: float) -> str:
         seconds = figure(limit_s, ".3g")
-        return tr("{name} gave no answer within {n}\u202fs.", name=self.server.name, n=seconds) + self._quoted()
+        return tr("{name} did not answer within {n}\u202fs.", name=self.server.name, n=seconds) + self._quoted()
 
     def _broken(self, error: BaseException) -> str:
         why = str(error)[:MAX_SHOWN_CHARS] or tr("no reason was given")
-        return tr("{name} answered against the protocol: {why}", name=self.server.name, why=why)
+        return tr("{name} violated the protocol: {why}", name=self.server.name, why=why)
 
     def _quoted(self) -> str:
         lines = [line.strip() for line in self.last_lines.splitlines() if line.strip()][-LAST_LINES:]
@@ -394,7 +394,6 @@ def _definition(tool: types.Tool) -> Definition:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first error in a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -162,7 +162,7 @@ class ToolServerList:
     def remove(self, server_id: str) -> None:
         self._servers.pop(server_id, None)
 
-    # -------------------------------------------------------------- the file
+    # --- the file
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad entries are skipped."""
@@ -191,7 +191,7 @@ class ToolServerList:
             write_json(self._path, values)
             self._path.chmod(0o600)  # variables and headers may hold keys
 
-    # -------------------------------------------------------------- other programs
+    # --- other programs
 
     def proposal(self, file: Path) -> Proposal:
         """Read `mcp.json` or `claude_desktop_config.json` of another program. Adds nothing. Raises ToolServerError."""
@@ -219,7 +219,7 @@ class ToolServerList:
 def checked(server: ToolServer, places: AppPaths) -> ToolServer:
     """Return the server with a normalised address and folders. Raises ToolServerError if it cannot be used."""
     if server.kind not in ("stdio", "http") or not _ID.fullmatch(server.id):
-        raise ToolServerError(tr("{name} is no MCP server that Hearth can use.", name=server.name))
+        raise ToolServerError(tr("{name} is not an MCP server that Hearth can use.", name=server.name))
     texts = [server.command, *server.args, *server.folders, server.address]
     texts += [text for pairs in (server.variables, server.headers) for pair in pairs.items() for text in pair]
     groups = (server.args, server.folders, server.variables, server.headers)
@@ -256,9 +256,9 @@ def checked_endpoint(text: str) -> str:
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("http", "https") or any(not 33 <= ord(one) < 127 for one in text.strip()):
-        raise ToolServerError(tr("That is no address of an MCP server. Write it like https://example.org/mcp."))
+        raise ToolServerError(tr("That is not the address of an MCP server. Write it like https://example.org/mcp."))
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise ToolServerError(tr("An address holds no name and no password. Enter a header instead."))
+        raise ToolServerError(tr("An address must not contain a name or password. Enter a header instead."))
     if parts.scheme == "http" and not is_near(host):
         raise ToolServerError(
             tr("{host} is not in this PC's own network, and http is not encrypted. Use https.", host=host)
@@ -269,13 +269,13 @@ def checked_endpoint(text: str) -> str:
 def _checked_folder(text: str, places: AppPaths) -> str:
     folder = Path(text).expanduser()
     if not folder.is_absolute():
-        raise ToolServerError(tr("{folder} is no full path of a folder.", folder=text))
+        raise ToolServerError(tr("{folder} is not the full path of a folder.", folder=text))
     real = folder.resolve()
     own = [place.resolve() for place in (places.data, places.config, places.cache, places.log)]
     # A program that can write there could change what Hearth and other programs start.
     if any(place.is_relative_to(real) for place in (Path.home().resolve(), *own)) or any(map(real.is_relative_to, own)):
         raise ToolServerError(
-            tr("{folder} holds Hearth's own files or all of yours. Choose a folder inside it.", folder=text)
+            tr("{folder} contains Hearth's own files or all of yours. Choose a folder inside it.", folder=text)
         )
     return str(folder)
 
@@ -352,6 +352,6 @@ def _proposed(name: str, entry: Any) -> ToolServer:
         )
     if isinstance(address, str):
         if entry.get("type") == "sse":
-            raise ToolServerError(tr("{name} uses the old SSE transport, which Hearth does not speak.", name=name))
+            raise ToolServerError(tr("{name} uses the old SSE transport, which Hearth does not support.", name=name))
         return ToolServer(name, "http", address=address, headers=_pairs(entry.get("headers")))
     raise ToolServerError(tr("{name} has neither a command nor an address.", name=name))

@@ -66,7 +66,7 @@ class ToolServersController(QObject):
             self._shown = now
             self.changed.emit()
 
-    # -------------------------------------------------------------- changing
+    # --- changing
 
     def faults(self, server: ToolServer) -> dict[str, str]:
         """Return what is wrong with a server's fields: a sentence by the name of each wrong one."""
@@ -142,7 +142,7 @@ class ToolServersController(QObject):
         self._save("save the MCP servers", lambda: self.servers.save(values))
         self.refresh()
 
-    # -------------------------------------------------------------- looking
+    # --- looking
 
     def look(self, server_id: str) -> None:
         """Start a server and ask for its tools. `looked` follows, unless it is stopped."""
@@ -163,7 +163,7 @@ class ToolServersController(QObject):
             if not self.state(server_id).is_running:
                 self._tools.stop(server_id)
 
-    # -------------------------------------------------------------- prompts and resources
+    # --- prompts and resources
 
     def known_content(self, server_id: str) -> Content | None:
         """Return the prompts and resources that a server listed last; None: it was not asked yet."""

@@ -49,7 +49,7 @@ class Program:
 
     @property
     def last_lines(self) -> str:
-        """The end of what it wrote to stderr, and of what it wrote to stdout that is no message."""
+        """The end of what it wrote to stderr, and of what it wrote to stdout that is not a message."""
         return self._stderr.decode(errors="replace").strip()
 
     async def __aenter__(self) -> Any:

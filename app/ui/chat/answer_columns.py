@@ -79,7 +79,7 @@ class AnswerColumn(QFrame):
         self._restyle()
         self._show((message.stats if message is not None else choice.figures if choice is not None else None) or {})
 
-    # -------------------------------------------------------------- a column of one message, for its selection
+    # --- a column of one message, for its selection
 
     first, last = 0, 1
 
@@ -103,7 +103,7 @@ class AnswerColumn(QFrame):
     def first_visible(self, top: int) -> int:
         return 0
 
-    # -------------------------------------------------------------- its state
+    # --- its state
 
     @property
     def is_writing(self) -> bool:

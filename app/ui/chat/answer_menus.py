@@ -102,7 +102,7 @@ class AnswerMenus(QObject):
         self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
         live.set_offer(self.setup.offer)
 
-    # -------------------------------------------------------------- opening
+    # --- opening
 
     def open_presets(self) -> None:
         """Open or close the menu of presets and modes."""
@@ -216,7 +216,7 @@ class AnswerMenus(QObject):
         button = self._page.composer.preset_button
         return button if button.isVisible() else None
 
-    # -------------------------------------------------------------- showing
+    # --- showing
 
     def _show(self) -> None:
         prompts = self.setup.choices.prompts

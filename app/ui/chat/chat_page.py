@@ -152,7 +152,7 @@ class ChatPage(QFrame):
         self._place_composer(empty=True)
         self._lay_out()
 
-    # ------------------------------------------------------------------ slots
+    # --- slots
 
     @property
     def status(self) -> EngineStatus:
@@ -291,10 +291,9 @@ class ChatPage(QFrame):
             self.over_left.emit()
 
     def focus_composer(self) -> None:
-        """Focus the composer."""
         self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
-    # ------------------------------------------------------------------ Find
+    # --- Find
 
     def open_find(self) -> None:
         """Open the find bar with the selected text, or else the last search."""
@@ -337,7 +336,7 @@ class ChatPage(QFrame):
         self.composer.give_back(unsent, goes)
         self.focus_composer()
 
-    # ------------------------------------------------------------------ user actions
+    # --- user actions
 
     def copy_last_answer(self) -> None:
         """Copy the last answer as Markdown."""
@@ -465,7 +464,7 @@ class ChatPage(QFrame):
         else:
             super().keyPressEvent(event)
 
-    # ------------------------------------------------------------------ layout
+    # --- layout
 
     def _show_empty(self, empty: bool) -> None:
         if empty == self.is_empty:

@@ -9,7 +9,7 @@ from functools import partial
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.chat.answers.mode_rates import MODE_TEXTS, MODES_TOLD
+from app.chat.answers.mode_rates import MEASURED_MODES, MODE_TEXTS
 from app.chat.side_by_side import MOST_WAYS, ModelChoice
 from app.translation import tr
 from app.ui.look import theme
@@ -91,7 +91,7 @@ class CompareModelsDialog(Dialog):
         question: str,
         choices: Sequence[ModelChoice],
         offered: Sequence[ModelChoice],
-        modes: Callable[[ModelChoice], Sequence[str]] = lambda choice: MODES_TOLD,
+        modes: Callable[[ModelChoice], Sequence[str]] = lambda choice: MEASURED_MODES,
         cannot: str = "",
     ) -> None:
         """question: to be answered. choices: chosen at first. offered: all that can answer. modes: returns those of a

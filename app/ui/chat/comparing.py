@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.chat.answer_setup import AnswerSetup
-from app.chat.answers.mode_rates import MODES_TOLD
+from app.chat.answers.mode_rates import MEASURED_MODES
 from app.chat.chat_turns import STILL_ANSWERING
 from app.chat.side_by_side import ModelChoice
 from app.chat.store.conversation import Message, siblings
@@ -46,7 +46,7 @@ class Comparing(QObject):
         """Offer the models that `usable` returns."""
         self._usable = usable
 
-    # -------------------------------------------------------------- the dialog
+    # --- the dialog
 
     def offered(self) -> list[ModelChoice]:
         """Return all that can answer, the loaded model first."""
@@ -93,7 +93,7 @@ class Comparing(QObject):
     def _modes(self, choice: ModelChoice) -> Sequence[str]:
         offer = self._setup.offer
         lacks = choice.model == self._setup.chat.model and not offer.has_predictors
-        return [mode for mode in MODES_TOLD if mode != "sparse" or not lacks]
+        return [mode for mode in MEASURED_MODES if mode != "sparse" or not lacks]
 
     def _begin(self, choices: Sequence[ModelChoice], question: Message | None) -> None:
         self.begun.emit()
@@ -102,7 +102,7 @@ class Comparing(QObject):
         else:
             self._page.composer.submit_to(lambda text, files: self._run.start(choices, text, files))
 
-    # -------------------------------------------------------------- the columns
+    # --- the columns
 
     def show_versions(self, message_id: str) -> None:
         """Show all versions of an answer of the open chat side by side."""

@@ -26,7 +26,7 @@ def pitch(row: ModelRow, instead_of: str = "") -> tuple[str, str]:
     """
     download = row.download
     if row.preparing is not None:
-        return tr("{name} is being prepared for this PC", name=row.name), tr("You can go on chatting meanwhile.")
+        return tr("{name} is being prepared for this PC", name=row.name), tr("You can keep chatting meanwhile.")
     if download is not None:
         left, right = model_labels.download_lines(download)
         titles = {

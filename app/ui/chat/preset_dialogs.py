@@ -42,7 +42,6 @@ class TextEditor(Editor):
         self._restyle()
 
     def text_of(self, thing: Any) -> str:
-        """Return the text of a thing."""
         raise NotImplementedError  # a QWidget cannot be an abstract base class
 
     def about(self, text: str) -> str:
@@ -186,12 +185,10 @@ PROMPT_TEXTS = PresetStoreTexts(
 
 
 def personas_dialog(parent: QWidget | None, personas: Personas) -> PresetStoreDialog[Persona]:
-    """Return the dialog of all personas."""
     return PresetStoreDialog(parent, personas, InstructionsEditor(), PERSONA_TEXTS, "chat", Persona("", "", ""))
 
 
 def prompts_dialog(parent: QWidget | None, prompts: SavedPrompts) -> PresetStoreDialog[SavedPrompt]:
-    """Return the dialog of all saved prompts."""
     return PresetStoreDialog(parent, prompts, PromptEditor(), PROMPT_TEXTS, "lines", SavedPrompt("", "", ""))
 
 

@@ -159,7 +159,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         self._column.addLayout(self._across, 1)
         self._column.addLayout(foot)
 
-    # -------------------------------------------------------------- list
+    # --- list
 
     def rows(self) -> list[PickRow]:
         """Return the rows of the list, one per preset."""
@@ -195,7 +195,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         for row in self.rows():
             row.set_shown(row.property("thing") == thing_id)
 
-    # -------------------------------------------------------------- user actions
+    # --- user actions
 
     def flush(self) -> None:
         """Apply typed text without waiting for the timer."""

@@ -281,7 +281,7 @@ class Composer(QFrame):
     def _history(self) -> list[str]:
         return [text for text in self._said_here() if text.strip()] or self._recent
 
-    # -------------------------------------------------------------- attachments
+    # --- attachments
 
     def attach(self, paths: Sequence[str | Path]) -> None:
         """Attach files; folders are emitted by `folders_given`."""
@@ -322,7 +322,7 @@ class Composer(QFrame):
 
         AttachmentDialog(self, item.attachment, put_back, facts[:1].upper() + facts[1:]).open()
 
-    # -------------------------------------------------------------- state
+    # --- state
 
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status: Send or Stop, the model's name or state, and the buttons to load."""
@@ -496,7 +496,7 @@ class Composer(QFrame):
     def _on_focus(self, focused: bool) -> None:
         theme.set_property(self, "state", "focus" if focused else "")
 
-    # -------------------------------------------------------------- events
+    # --- events
 
     def event(self, event: QEvent) -> bool:
         if event.type() in {QEvent.Type.LayoutRequest, QEvent.Type.Resize}:

@@ -124,7 +124,6 @@ class DocumentsButton(Button):
 
     @property
     def menu_of_documents(self) -> DocumentsMenu:
-        """The menu."""
         if self._menu is None:
             self._menu = DocumentsMenu(self.window())
             self._menu.picked.connect(self.documents_picked)

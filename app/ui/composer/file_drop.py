@@ -11,7 +11,7 @@ from app.ui.composer.message_field import files_in
 
 
 class FileDrop(QObject):
-    """An event filter on the page. It ignores dragged text, which belongs where it is dropped."""
+    """An event filter on the page. It ignores dragged text."""
 
     def __init__(self, page: QWidget, composer: Composer) -> None:
         super().__init__(page)

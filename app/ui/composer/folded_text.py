@@ -44,7 +44,7 @@ class FoldedText(QPyTextObject):
         self._texts: dict[int, str] = {}
         self._document.documentLayout().registerHandler(_KIND, self)
 
-    # ------------------------------------------------------------------ setting and reading text
+    # --- setting and reading text
 
     def show(self, text: str) -> None:
         """Replace the whole text; clears the undo history. Cost: bounded for any length."""
@@ -117,7 +117,7 @@ class FoldedText(QPyTextObject):
         cursor.setPosition(min(end, self._document.characterCount() - 1), QTextCursor.MoveMode.KeepAnchor)
         return cursor
 
-    # ------------------------------------------------------------------ showing more
+    # --- showing more
 
     def mark_at(self, point: QPoint) -> int:
         """Return the position of the mark at a point of the viewport, or -1."""
@@ -195,7 +195,7 @@ class FoldedText(QPyTextObject):
             part.removeSelectedText()
             self._insert_mark(part, text)
 
-    # ------------------------------------------------------------------ painting
+    # --- painting
 
     def _words(self, form: QTextFormat) -> str:
         n = len(self._texts.get(int(form.property(_KEY) or 0), ""))

@@ -36,7 +36,6 @@ BASE = noted("Write the beginning of a text; this base model continues it")
 
 
 def _without_keypad(event: QKeyEvent) -> Qt.KeyboardModifier:
-    """Return the modifiers without the keypad's."""
     return event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
 
 
@@ -250,7 +249,7 @@ class MessageField(QTextEdit):
         self._back += step
         self._show(self._history[-self._back] if self._back else self._draft)
         self._recalled = self.text()
-        # so that the next press goes on, even from a message of several lines
+        # so that the next press continues, even from a message of several lines
         if step > 0 and self._can_move(QTextCursor.MoveOperation.Up):
             self.moveCursor(QTextCursor.MoveOperation.Start)
 

@@ -20,7 +20,7 @@ WIDTH = 380
 ABOUT = {
     "auto": noted("Chosen for this model"),
     "sparse": noted("Only the neurons that the predictors expect"),
-    "exact": noted("Skips inactive neurons; the same words as dense"),
+    "exact": noted("Skips inactive neurons; the same text as dense"),
     "dense": noted("Every neuron"),
 }
 SENT_ALONG = noted(

@@ -1,6 +1,6 @@
 """Prompts in the message field: a menu behind "/", and the variables of the chosen saved prompt to fill in.
 
-The field keeps the focus, so that typing goes on and filters. Text after "/" that no prompt matches is plain text.
+The field keeps the focus, so that typing continues and filters. Text after "/" that no prompt matches is plain text.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class SlashPrompts(QObject):
         if not self._field.text():
             self._field.insert("/")
 
-    # -------------------------------------------------------------- the menu
+    # --- the menu
 
     def _typed(self) -> None:
         self._has_asked = False
@@ -217,7 +217,7 @@ class SlashPrompts(QObject):
         if not self._select(forward=True):
             self._field.moveCursor(QTextCursor.MoveOperation.End)
 
-    # -------------------------------------------------------------- variables
+    # --- variables
 
     def _select(self, forward: bool) -> str:
         """Select the next variable that is not filled in, from the cursor on and then from the other end. Return it."""
@@ -252,7 +252,7 @@ class SlashPrompts(QObject):
         self._built().show_line(words)
         return True
 
-    # -------------------------------------------------------------- keys
+    # --- keys
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()

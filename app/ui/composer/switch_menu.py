@@ -89,10 +89,9 @@ class SwitchMenu(PickMenu):
         row.show()
 
     def switch(self, key: str, is_on: bool) -> None:
-        """Switch a row's item. Subclasses tell who has to know."""
+        """Switch a row's item."""
 
     def rows(self) -> list[SwitchRow]:
-        """Return the rows with switches."""
         found = (self.switches.itemAt(i) for i in range(self.switches.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), SwitchRow)]
 

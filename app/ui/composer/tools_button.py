@@ -122,7 +122,6 @@ class ToolsButton(Button):
 
     @property
     def menu_of_tools(self) -> ToolsMenu:
-        """The menu."""
         if self._menu is None:
             self._menu = ToolsMenu(self.window())
             self._menu.picked.connect(self.tools_picked)

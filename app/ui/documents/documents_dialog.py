@@ -148,9 +148,9 @@ class MeaningLine(QFrame):
         if not name:
             model, n_bytes = offered
             self.state.setText(
-                tr("Documents are searched by words. An embedding model such as {name} ({size}) also finds other words "
-                   "for the same, in other languages too.", name=model, size=gigabytes(n_bytes)) if model else
-                tr("Documents are searched by words. A small embedding model also finds other words for the same, in "
+                tr("Documents are searched by words. An embedding model such as {name} ({size}) also finds synonyms, "
+                   "in other languages too.", name=model, size=gigabytes(n_bytes)) if model else
+                tr("Documents are searched by words. A small embedding model also finds synonyms, in "
                    "other languages too.")
             )  # fmt: skip
         elif has_failed:

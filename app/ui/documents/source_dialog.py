@@ -137,7 +137,7 @@ class SourceDialog(Dialog):
             self._reader.close()  # it may just have been starting its process
         super().done(result)
 
-    # -------------------------------------------------------------- the file
+    # --- the file
 
     def _look_up(self) -> None:
         """Read the file in a thread, and show the place in it."""
@@ -208,7 +208,7 @@ class SourceDialog(Dialog):
         if self.isVisible():
             self.fit()
 
-    # -------------------------------------------------------------- actions
+    # --- actions
 
     def _show_view(self, name: str) -> None:
         self.stack.setCurrentWidget(self.area if name == "page" else self.text)

@@ -118,7 +118,7 @@ class SourceText(QPlainTextEdit):
         mark.format.setForeground(theme.colour("ink"))
         self.setExtraSelections([mark])
 
-    # -------------------------------------------------------------- line numbers
+    # --- line numbers
 
     def numbers_width(self) -> int:
         """Return the width of the line numbers, px; 0 without."""

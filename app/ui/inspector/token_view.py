@@ -83,7 +83,7 @@ class TokenView(QTextEdit):
         self.setTextCursor(found)
         return True
 
-    # -------------------------------------------------------------- inside
+    # --- inside
 
     def _fill(self) -> None:
         document = QTextDocument(self)  # filled aside, as one that is shown lays out every change
@@ -135,7 +135,7 @@ class TokenView(QTextEdit):
         self.current = place
         self._mark_current()
 
-    # -------------------------------------------------------------- mouse and keyboard
+    # --- mouse and keyboard
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         super().mouseReleaseEvent(event)

@@ -108,18 +108,18 @@ class LiveCard(QWidget):
         outline(painter, rect, theme.colour("line"), radius)
         self._places = []
 
-    def tell_at(self, rect: QRectF, words: str) -> None:
+    def add_text(self, rect: QRectF, words: str) -> None:
         """Set the tooltip of an area; call while painting."""
         if words:
             self._places.append((self.mirrored(rect), words))
 
-    def told_at(self, place: QPointF) -> str:
+    def text_at(self, place: QPointF) -> str:
         """Return the tooltip at a point."""
         return next((words for rect, words in self._places if rect.contains(place)), "")
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), self.told_at(QPointF(event.pos())), self)
+            QToolTip.showText(event.globalPos(), self.text_at(QPointF(event.pos())), self)
             return True
         return super().event(event)
 
@@ -221,7 +221,7 @@ class LiveGraph(LiveCard):
         self.say(", ".join(part for part in (f"{graph.spoken or graph.title} {graph.value}", graph.line) if part))
         self.update()
 
-    def told_at(self, place: QPointF) -> str:
+    def text_at(self, place: QPointF) -> str:
         graph = self._graph
         if graph is None:
             return ""
@@ -283,9 +283,9 @@ class SpeedCard(LiveCard):
         else:
             self.update()
 
-    def told_at(self, place: QPointF) -> str:
+    def text_at(self, place: QPointF) -> str:
         if self._speed is None or not self._plot.contains(place):
-            return super().told_at(place)
+            return super().text_at(place)
         age = WINDOW_S * (self._plot.right() - place.x()) / self._plot.width()
         value = value_at(self._speed.points, age)
         return f"{_when(age)}: {'–' if value is None else rate(value)}"
@@ -335,7 +335,7 @@ class SpeedCard(LiveCard):
             self.write(painter, fact.value, box, "number", at_end=True)
             below = QRectF(box.x(), box.bottom(), wide, theme.line_height("meta"))
             self.write(painter, fact.words, below, "meta", at_end=True)
-            self.tell_at(box.united(below), fact.more)
+            self.add_text(box.united(below), fact.more)
             x -= wide + gap
 
 

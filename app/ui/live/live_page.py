@@ -33,7 +33,7 @@ TOKEN_PX, STACKED_BELOW_PX = 372, 900
 SHOW_MS = 300  # the shortest time between two updates
 GRAPH_PX = 190  # least width of a small graph
 NO_MODEL = noted("The neurons of a model appear here once one is loaded.")
-NOT_TOLD = noted("The placement of the neurons is not known yet.")
+NOT_KNOWN = noted("The placement of the neurons is not known yet.")
 
 
 class LivePage(QFrame):
@@ -121,7 +121,7 @@ class LivePage(QFrame):
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addWidget(self.area)
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_status(self) -> None:
         """Update after a change of phase; LiveFigures has the status already."""
@@ -160,7 +160,7 @@ class LivePage(QFrame):
             self.compare.setToolTip(offer.cannot_compare or tr("Compare with dense"))
         self._show_mode()
 
-    # -------------------------------------------------------------- showing
+    # --- showing
 
     def _show_soon(self) -> None:
         """Update after SHOW_MS, with everything received by then."""
@@ -188,7 +188,7 @@ class LivePage(QFrame):
             self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
         self.neurons.set_places(
-            live.on_gpu, bool(status.gpu), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
+            live.on_gpu, bool(status.gpu), figures.neurons(), tr(NOT_KNOWN if is_loaded else NO_MODEL)
         )
         self.neurons.set_experts(live.chosen, live.resident, live.n_experts if live.chosen else 0)
         self.neurons.set_rest(figures.neurons_at_rest())
@@ -203,8 +203,8 @@ class LivePage(QFrame):
         """Show the mode in use if the switch does not: it is on Auto, or was moved during this answer."""
         offer = self._offer
         mode = self._figures.live.mode or (offer.loaded_mode if offer is not None else "")
-        told = offer is not None and bool(offer.model) and offer.chosen.mode == mode
-        words = tr("{mode} mode", mode=tr(MODES[mode])) if mode in MODES and not told else ""
+        is_offered = offer is not None and bool(offer.model) and offer.chosen.mode == mode
+        words = tr("{mode} mode", mode=tr(MODES[mode])) if mode in MODES and not is_offered else ""
         self.mode.setText(words)
         self.mode.setVisible(bool(words))
 
@@ -225,7 +225,7 @@ class LivePage(QFrame):
             self.note.setText(words)
             self.note.setVisible(bool(words))
 
-    # -------------------------------------------------------------- visibility
+    # --- visibility
 
     def set_seen(self, seen: bool) -> None:
         """Set whether the window is visible."""
@@ -264,7 +264,7 @@ class LivePage(QFrame):
         else:
             super().keyPressEvent(event)
 
-    # -------------------------------------------------------------- layout
+    # --- layout
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

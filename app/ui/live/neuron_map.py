@@ -67,7 +67,7 @@ class NeuronMap(LiveCard):
         self._fade.timeout.connect(self._fade_on)
         self._tell()
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_places(self, on_gpu: list[float], has_gpu: bool, line: str, why: str) -> None:
         """Set the placement.
@@ -135,7 +135,7 @@ class NeuronMap(LiveCard):
             self._fade.stop()
             self._faded = FADES
 
-    # -------------------------------------------------------------- painting
+    # --- painting
 
     def restyle(self) -> None:
         self._grid, self._colours = None, []
@@ -296,9 +296,9 @@ class NeuronMap(LiveCard):
             box = QRectF(middle - label_width / 2, field.bottom() + theme.px(4), label_width, theme.line_height("axis"))
             painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(layer))
 
-    # -------------------------------------------------------------- mouse, keyboard, accessibility
+    # --- mouse, keyboard, accessibility
 
-    def told_at(self, place: QPointF) -> str:
+    def text_at(self, place: QPointF) -> str:
         field = self._field()
         if not self._on_gpu or not field.contains(place):
             return self._line
@@ -307,7 +307,6 @@ class NeuronMap(LiveCard):
         return self.cell_text(min(layer, len(self._on_gpu) - 1), min(group, self._rows - 1))
 
     def cell_text(self, layer: int, group: int) -> str:
-        """Return the text of a cell."""
         rows = self._rows
         where = tr("on the GPU") if self._is_hot(layer, group) else tr("on the CPU")
         if self._chosen:

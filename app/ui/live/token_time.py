@@ -101,7 +101,7 @@ class TokenTime(LiveCard):
             wide = stage.seconds * scale
             part = QRectF(x, lane.y(), max(wide - 1.5, 1.0), lane.height())
             block(painter, self.mirrored(part), _tint(stage), min(theme.px(4), part.width() / 2))
-            self.tell_at(QRectF(x, lane.y(), max(wide, 4.0), lane.height()), _told(stage, times))
+            self.add_text(QRectF(x, lane.y(), max(wide, 4.0), lane.height()), _text_of(stage, times))
             x += wide
 
     def _paint_legend(self, painter: QPainter, content: QRectF) -> None:
@@ -125,7 +125,7 @@ class TokenTime(LiveCard):
             block(painter, self.mirrored(icon_rect), _tint(stage), px(3))
             wide = self.write(painter, milliseconds(stage.seconds), row, "metastrong", "ink", at_end=True)
             self.write(painter, stage.words, row.adjusted(side + px(8), 0, -wide - px(6), 0), "meta", "ink2")
-            self.tell_at(row, _told(stage, times))
+            self.add_text(row, _text_of(stage, times))
 
 
 def _tint(stage: Stage) -> str:
@@ -137,7 +137,7 @@ def _in_full(stage: Stage, sided: bool) -> str:
     return tr("{stage} on the {side}", stage=stage.words, side=stage.side.upper()) if sided else stage.words
 
 
-def _told(stage: Stage, times: TokenTimes) -> str:
+def _text_of(stage: Stage, times: TokenTimes) -> str:
     first = f"{_in_full(stage, times.has_gpu)}: {milliseconds(stage.seconds)}"
     if times.total:
         share = figure(100 * stage.seconds / times.total, ".0f")

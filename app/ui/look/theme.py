@@ -274,7 +274,7 @@ def desktop_is_dark() -> bool:
     return QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
 
 
-# ------------------------------------------------------------------ colours
+# --- colours
 
 
 def colour(token: str) -> QColor:
@@ -336,7 +336,7 @@ def palette() -> QPalette:
     return out
 
 
-# ------------------------------------------------------------------ sizes and type
+# --- sizes and type
 
 
 def px(n: float) -> int:
@@ -410,7 +410,7 @@ def families(mono: bool) -> tuple[str, ...]:
     return (first, *(family for family in ("Noto Sans CJK JP", "Noto Color Emoji") if family in installed))
 
 
-# ------------------------------------------------------------------ style sheet
+# --- style sheet
 
 
 def set_property(widget: QWidget, name: str, value: object) -> None:

@@ -83,7 +83,7 @@ class ChatModels(QObject):
         """From now on, offer a larger model under answers of the starter model. Call this once."""
         StarterOffer(self, self._page, self._chat, self._models)
 
-    # -------------------------------------------------------------- opening
+    # --- opening
 
     def open_menu(self) -> None:
         """Open or close the model menu above the composer (Ctrl+L); on another page, open the Models page."""
@@ -143,7 +143,7 @@ class ChatModels(QObject):
                 self._chat.keep_model(row.installed.id)
             self._models.use(row_id)
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def _take_status(self, status: EngineStatus) -> None:
         self._status = status
@@ -185,7 +185,7 @@ class ChatModels(QObject):
         if self._models.row(model) is None:  # opened by its path: the library does not list it
             self._chat.load_model()
 
-    # -------------------------------------------------------------- the offer
+    # --- the offer
 
     def _take_offer(self, row: ModelRow | None) -> None:
         self._offered = row

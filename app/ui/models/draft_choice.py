@@ -54,7 +54,7 @@ class DraftChoice(QWidget):
         if guesses:
             words += " " + tr("{model} guesses now.", model=guesses)
         elif reason:
-            words += " " + tr("None guesses now. {reason}", reason=reason)
+            words += " " + tr("No model guesses now. {reason}", reason=reason)
         self.effect.setText(words)
         self.setVisible(bool(drafts))
 

@@ -78,7 +78,7 @@ class ModelActions(QObject):
         page.set_offer(controller.offer)
         page.set_rows(controller.rows)
 
-    # -------------------------------------------------------------- one model
+    # --- one model
 
     def act(self, row_id: str, act: str) -> None:
         """Perform an action on a model."""
@@ -174,7 +174,7 @@ class ModelActions(QObject):
         self.controller.download_variant(repo, variant)
         self.page.show_here()
 
-    # -------------------------------------------------------------- preparing
+    # --- preparing
 
     def _ask_prepare(self, row: ModelRow) -> None:
         dialog = PrepareDialog(self.page, row)
@@ -193,7 +193,7 @@ class ModelActions(QObject):
         else:
             dialog.show_plan(plan)  # type: ignore[arg-type]
 
-    # -------------------------------------------------------------- import, folder, token
+    # --- import, folder, token
 
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [
@@ -246,7 +246,7 @@ class ModelActions(QObject):
         if self._token is not None:
             self._token.show_state(state)
 
-    # -------------------------------------------------------------- work and remedies
+    # --- work and remedies
 
     def _show_progress(self, job: str, what: str, progress: Progress | None) -> None:
         key = f"{job}:{what}"

@@ -136,7 +136,7 @@ class ModelCard(CardFrame):
         self._take(None)
         self.restyle()
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_row(self, row: ModelRow) -> None:
         """Show the model's current state."""
@@ -216,7 +216,7 @@ class ModelCard(CardFrame):
         return math.ceil(high / metrics.lineSpacing())
 
     def by_line(self) -> str:
-        """Return maker, kind if it is no chat model, access and licence."""
+        """Return maker, kind if it is not a chat model, access and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
         here = row.installed is not None  # otherwise the summary says more, and the line is full
@@ -251,7 +251,7 @@ class ModelCard(CardFrame):
         size = gigabytes(row.n_bytes) if row.n_bytes else ""
         return [fact for fact in (model_labels.parameters(row.parameters), model_labels.codec(row.codec), size) if fact]
 
-    # -------------------------------------------------------------- buttons
+    # --- buttons
 
     def _show_buttons(self) -> None:
         actions = self.activity.actions if self.activity is not None else ("more", *main_actions(self.row))
@@ -321,7 +321,7 @@ class ModelCard(CardFrame):
             x -= theme.px(2 if self.activity is not None else 6)
         self._buttons_from = x - (theme.px(8) if self.activity is not None and "retry" in self.buttons else 0)
 
-    # -------------------------------------------------------------- painting
+    # --- painting
 
     def _bar_rect(self) -> QRectF:
         """Return the rectangle of the progress bar, left of the buttons."""

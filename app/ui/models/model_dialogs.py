@@ -59,7 +59,7 @@ def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
     return row
 
 
-# ------------------------------------------------------------------ preparing
+# --- preparing
 
 
 class PrepareDialog(Dialog):
@@ -117,7 +117,7 @@ class PrepareDialog(Dialog):
             parts.append(tr("Needs {needs}.", needs=needs))
         if plan.interrupted:
             parts.append(tr("Continues where the last attempt ended."))
-        parts.append(tr("You can go on chatting meanwhile."))
+        parts.append(tr("You can keep chatting meanwhile."))
         column = QVBoxLayout(self.steps)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(self.body.spacing())
@@ -169,7 +169,7 @@ def gain_text(plan: PreparePlan, now: Rate | None) -> str:
     return tr("From {now} to {then}.", now=shown, then=rate_text(then)[0])
 
 
-# ------------------------------------------------------------------ what would fit
+# --- what would fit
 
 
 class FitDialog(Dialog):
@@ -201,7 +201,7 @@ class FitDialog(Dialog):
         self.chosen.emit(row_id)
 
 
-# ------------------------------------------------------------------ import and removal
+# --- import and removal
 
 
 class ImportDialog(Dialog):
@@ -265,7 +265,7 @@ class RepairDialog(Dialog):
 
     def __init__(self, parent: QWidget, row: ModelRow, damaged: Sequence[str], on_yes: Callable[[], None]) -> None:
         sentence = tr_n(
-            "One file of it is not as the hub has it. Repairing downloads only that.",
+            "One file differs from the hub's. Repairing downloads only that.",
             "{n} files differ from the hub's. Repairing downloads only those.",
             len(damaged),
         )
@@ -277,7 +277,7 @@ class RepairDialog(Dialog):
         self.accepted.connect(on_yes)
 
 
-# ------------------------------------------------------------------ token
+# --- token
 
 
 class TokenDialog(Dialog):
@@ -316,7 +316,9 @@ class TokenDialog(Dialog):
         has, where, note = bool(state.get("has_token")), str(state.get("where", "")), str(state.get("note", ""))
         places = {
             "keyring": tr("A token is kept in this system's keyring."),
-            "environment": tr("A token comes from the environment (HF_TOKEN); it counts before one that is kept here."),
+            "environment": tr(
+                "A token comes from the environment (HF_TOKEN); it takes precedence over one saved here."
+            ),
             "memory": tr("A token is kept until Hearth is closed."),
             "file": tr("A token is kept in a file that only you can read."),
         }

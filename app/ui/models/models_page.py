@@ -148,7 +148,7 @@ class ModelsPage(QFrame):
         whole.addWidget(self.area, 1)
         whole.addWidget(self.work)
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_machine(self, line: MachineLine) -> None:
         """Describe this PC in a line; the tooltip says why this GPU is used, or none."""
@@ -238,7 +238,7 @@ class ModelsPage(QFrame):
         self.area.verticalScrollBar().setValue(0)
         self.look_asked.emit(repo)
 
-    # -------------------------------------------------------------- rows and cards
+    # --- rows and cards
 
     def _show_rows(self) -> None:
         choice = self.filters.choice
@@ -315,7 +315,7 @@ class ModelsPage(QFrame):
     def _bring_into_view(self, card: QWidget) -> None:
         self.area.ensureWidgetVisible(card, 0, theme.px(20))
 
-    # -------------------------------------------------------------- search and filters
+    # --- search and filters
 
     def _typed(self, text: str) -> None:
         text = text.strip()
@@ -361,7 +361,7 @@ class ModelsPage(QFrame):
         if grid.cards and not repository(self.search.text()):
             grid.cards[0].setFocus(Qt.FocusReason.ShortcutFocusReason)
 
-    # -------------------------------------------------------------- layout
+    # --- layout
 
     def column(self) -> tuple[int, int]:
         """Return left edge and width of the page's column."""
@@ -416,7 +416,7 @@ class ModelsPage(QFrame):
             y = self.area.y()
             QPainter(self).fillRect(0, y - 1, self.width(), 1, theme.colour("line"))
 
-    # -------------------------------------------------------------- keyboard, drag and drop
+    # --- keyboard, drag and drop
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and (self._looking or self.search.text()):

@@ -53,7 +53,7 @@ PLACEMENT_FACTS = (
     noted("CPU only: no NVIDIA driver is installed."),
     noted("No model on this PC has the same vocabulary and is small enough."),
     noted("It could not be loaded."),
-    noted("{model} computes one token at a time here, so that guesses would not help."),
+    noted("{model} computes one token at a time here, so guesses would not help."),
     noted("{model} failed while it guessed."),
     noted("Answers were no faster with {model}."),
     noted("{draft} cannot guess for {model}: its vocabulary is another."),
@@ -236,7 +236,7 @@ class PlacementPopup(Popover):
         """The slider's value; None: automatic."""
         return self._wanted
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def show_model(self, placed: Placed) -> None:
         """Show the loaded model. A slider moved for the same model keeps its value."""
@@ -343,7 +343,7 @@ class PlacementPopup(Popover):
         self.apply.setToolTip(good if fits else bad)
         self.unload_button.setToolTip(tr("Frees its memory. The chat stays."))
 
-    # -------------------------------------------------------------- user actions
+    # --- user actions
 
     def _slid(self, value: int) -> None:
         self._wanted, self._moved = value / STEPS, True

@@ -60,7 +60,7 @@ class ServerActions(QObject):
             self._models.servers.set_servers(book.servers)
             self._models.servers.add.setEnabled(not book.is_full)
 
-    # -------------------------------------------------------------- where a chat goes
+    # --- where a chat goes
 
     def send_there(self, place: Place, again: str = "") -> None:
         """Send the open chat to a server from its next message on; ask first if it has messages.
@@ -82,7 +82,7 @@ class ServerActions(QObject):
         to = tr("{server} on this PC", server=server.name) if server.is_here else server.host
         confirm(
             self._window, tr("Send this chat to {server}?", server=place.server.name),
-            tr("With your next message, all that was said in this chat and what is attached to it goes to {host}. "
+            tr("Your next message sends this whole chat and its attachments to {host}. "
                "Other chats stay as they are.", host=to),
             tr("Stay"), tr("Send it there"), choose,
         ).danger.set_look("secondary")  # fmt: skip
@@ -93,7 +93,7 @@ class ServerActions(QObject):
         self.servers.choose(place)
         self.chat_wanted.emit()
 
-    # -------------------------------------------------------------- entering
+    # --- entering
 
     def add(self) -> None:
         """Ask for a new server."""

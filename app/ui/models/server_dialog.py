@@ -110,7 +110,7 @@ class ServerDialog(Dialog):
         self.keep = self.add_button(Button(tr("Add") if self.server is None else tr("Keep"), "primary"))
         self.keep.clicked.connect(self._enter)
 
-    # -------------------------------------------------------------- models
+    # --- models
 
     @property
     def picked(self) -> list[str]:
@@ -186,7 +186,7 @@ class ServerDialog(Dialog):
         toggle.clicked.connect(lambda: self._pick(model, toggle.isChecked()))
         return two_lines(model, "", toggle)
 
-    # -------------------------------------------------------------- entering
+    # --- entering
 
     def _show_enough(self) -> None:
         try:

@@ -66,7 +66,7 @@ class ChatProjects(QObject):
         """The folder of the open chat."""
         return self._chat.choices.folder
 
-    # -------------------------------------------------------------- opening
+    # --- opening
 
     def _do(self, act: str, whose: str) -> None:
         if act == "project":
@@ -148,7 +148,7 @@ class ChatProjects(QObject):
         self._chat.choices.set(instructions=text or None)
         dialog.accept()
 
-    # -------------------------------------------------------------- notes
+    # --- notes
 
     @Slot(str)
     def add_note(self, text: str) -> None:
@@ -173,7 +173,7 @@ class ChatProjects(QObject):
         dialog.entered.connect(add)
         dialog.open()
 
-    # -------------------------------------------------------------- showing
+    # --- showing
 
     def _show_folders(self) -> None:
         self._window.sidebar.panel.show_projects(self._folders.projects.folders)

@@ -156,7 +156,7 @@ class ProjectDialog(Dialog):
         )
         self._of_notes = _card(self.body, head, place, proposes)
 
-    # -------------------------------------------------------------- acts
+    # --- acts
 
     def _pick(self, button: MenuButton, value: object) -> None:
         button.set_choices(button.choices, value)

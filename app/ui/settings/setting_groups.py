@@ -179,7 +179,6 @@ class FolderRow(ValueRow):
         self.open.setEnabled(False)
 
     def show_folder(self, path: str) -> None:
-        """Show a folder."""
         self.show_value(path, path)
         self.value.setToolTip(path)
         self.open.setEnabled(True)

@@ -276,7 +276,7 @@ class NumberRow(SettingRow):
         assert self.setting.bounds.low is not None
         assert self.setting.bounds.high is not None
         return value, tr(
-            "Must lie between {low} and {high}.",
+            "Must be between {low} and {high}.",
             low=figure(self.setting.bounds.low, ",.10g"),
             high=figure(self.setting.bounds.high, ",.10g"),
         )
@@ -304,7 +304,7 @@ class TextRow(SettingRow):
 
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
-        self._told = ""
+        self._reported = ""
         self._rest = QTimer(self)
         self._rest.setSingleShot(True)
         self._rest.setInterval(TYPING_MS)
@@ -332,9 +332,9 @@ class TextRow(SettingRow):
         self._offer_back(value)
         if value == self.field.toPlainText():
             return
-        self._told = str(value)
+        self._reported = str(value)
         self.field.blockSignals(True)
-        self.field.setPlainText(self._told)
+        self.field.setPlainText(self._reported)
         self.field.blockSignals(False)
 
     def _typed(self) -> None:
@@ -346,8 +346,8 @@ class TextRow(SettingRow):
         """Apply typed text without waiting for the timer."""
         self._rest.stop()
         words = self.field.toPlainText()
-        if words != self._told and self.setting.fault(words) is None:
-            self._told = words
+        if words != self._reported and self.setting.fault(words) is None:
+            self._reported = words
             self.edited.emit(words)
 
 

@@ -32,8 +32,8 @@ STATES = {
     ToolState.GONE: (noted("Gone"), "warn"),
 }
 NOTES = {
-    ToolState.CHANGED: noted("The server changed it since you approved it. It is off until you approve it again."),
-    ToolState.GONE: noted("You approved it, but the server does not offer it any longer."),
+    ToolState.CHANGED: noted("The server has changed it since you approved it. It is off until you approve it again."),
+    ToolState.GONE: noted("You approved it, but the server no longer offers it."),
 }
 
 

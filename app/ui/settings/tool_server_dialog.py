@@ -84,7 +84,7 @@ class ToolServerDialog(Dialog):
         self._restyle()
         (self.fields["name"].edit if server is None else self.look).setFocus()
 
-    # -------------------------------------------------------------- the server
+    # --- the server
 
     def _add_fields(self) -> None:
         private = tr("Values are kept in a file that only you can read.")
@@ -261,7 +261,7 @@ class ToolServerDialog(Dialog):
             tr("Keep"), tr("Remove"), remove,
         )  # fmt: skip
 
-    # -------------------------------------------------------------- its tools
+    # --- its tools
 
     def _add_tools(self) -> None:
         self.tools = QFrame()

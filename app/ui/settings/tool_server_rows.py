@@ -69,7 +69,7 @@ class ToolServerRows(QFrame):
         self.add = Button(tr("Add…"), "secondary", "plus")
         self.add.setAccessibleName(tr("Add an MCP server"))
         self.add.clicked.connect(self.open_new)
-        self.take = Button(tr("Take over from a file…"))
+        self.take = Button(tr("Import from a file…"))
         self.take.setToolTip(tr("Reads the servers of another program, such as mcp.json"))
         self.take.clicked.connect(self._choose_file)
         buttons = QWidget()
@@ -104,7 +104,7 @@ class ToolServerRows(QFrame):
 
     def _choose_file(self) -> None:
         path, _ = QFileDialog.getOpenFileName(
-            self, tr("Take over MCP servers"), str(Path.home()), tr("Settings of other programs (*.json)")
+            self, tr("Import MCP servers"), str(Path.home()), tr("Settings of other programs (*.json)")
         )
         if path:
             self.take_over(Path(path))

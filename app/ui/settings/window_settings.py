@@ -41,7 +41,7 @@ class WindowSettings(QObject):
         self._automatic: dict[str, Any] = {}  # the values of settings that are left to the model
         self._local_server: LocalServer | None = None
 
-    # -------------------------------------------------------------- changes
+    # --- changes
 
     def take(self, settings: AppSettings) -> None:
         """Apply changed settings."""
@@ -63,7 +63,7 @@ class WindowSettings(QObject):
         px = size.default if step is None else min(max(self.current.text_px + step, int(low)), int(high))
         self.set(text_px=px)
 
-    # -------------------------------------------------------------- dialogs
+    # --- dialogs
 
     def open(self, name: str = "") -> None:
         """Open the settings, at the named one."""
@@ -94,7 +94,7 @@ class WindowSettings(QObject):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
 
-    # -------------------------------------------------------------- notes
+    # --- notes
 
     def set_note(self, name: str, words: str) -> None:
         """Set the note of a setting; an empty text removes it."""
@@ -119,7 +119,6 @@ class WindowSettings(QObject):
 
 
 def apply_look(settings: AppSettings) -> None:
-    """Apply the look of the settings."""
     zoom = settings.text_px / theme.BODY_PX
     contrast = settings.contrast == "high"
     theme.apply(theme.application(), settings.theme, zoom, contrast, in_turns=True)  # type: ignore[arg-type]

@@ -161,7 +161,7 @@ class ChatActions(QObject):
         dialog.erase_asked.connect(self._folders.erase)
         dialog.open()
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     def _export(self, name: str, ending: str, conversation_ids: list[str] | None) -> None:
         title = tr("Export this chat") if conversation_ids else tr("Export all chats")
@@ -212,7 +212,7 @@ class ChatActions(QObject):
             self._progress.accept()
 
     def _show_summary(self, summary: ImportSummary) -> None:
-        """Show what was imported: as a note only if the user went on in the meantime."""
+        """Show what was imported: as a note only if the user continued in the meantime."""
         undo = partial(self._folders.undo_import, summary.chats)
         if self._progress is None:
             self._folders.toast.emit(title_of(summary), undo if summary.chats else None)

@@ -109,7 +109,7 @@ class ChatList(QListView):
             return self.rect()
         return self.row_box(self.visualRect(index)).translated(self.viewport().pos())
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
         """Show these chats; during a rename, wait until it ends."""
@@ -183,7 +183,7 @@ class ChatList(QListView):
         if waiting is not None:
             self.set_conversations(waiting)
 
-    # -------------------------------------------------------------- actions
+    # --- actions
 
     def rename(self, conversation_id: str) -> None:
         """Edit a chat's title in its row, expanding its folder if necessary."""
@@ -300,7 +300,7 @@ class ChatList(QListView):
         else:
             super().keyPressEvent(event)
 
-    # -------------------------------------------------------------- dragging
+    # --- dragging
 
     def _begins_drag(self, event: QMouseEvent, pos: QPoint) -> bool:
         """Start a drag if the mouse has moved the pressed chat far enough. Return whether it was dragged."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def chat_menu(view: ChatList, chat: Conversation) -> Menu:
-    """Return the menu of a chat."""
     menu = _menu(tr("Chat"), view)
     menu.add(tr("Rename"), "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
     add_rows(menu, view, chat)
@@ -46,7 +45,6 @@ def folders_menu(view: ChatList, chat: Conversation) -> Menu:
 
 
 def folder_menu(view: ChatList, name: str) -> Menu:
-    """Return the menu of a folder."""
     menu = _menu(tr("Folder"), view)
     menu.add(tr("New chat here"), "plus", lambda: view.asked.emit("new_chat_in", name))
     menu.add(tr("Project settings…"), "settings", lambda: view.asked.emit("project", name))
@@ -59,7 +57,6 @@ def folder_menu(view: ChatList, name: str) -> Menu:
 
 
 def list_menu(view: ChatList) -> Menu:
-    """Return the menu for all chats."""
     menu = _menu(tr("All chats"), view)
     menu.add(tr("New project…"), "folder-new", lambda: view.asked.emit("new_project", ""))
     menu.addSeparator()

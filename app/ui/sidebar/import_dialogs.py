@@ -142,7 +142,7 @@ def _skipped(counts: Mapping[str, int]) -> str:
         (n("damaged"), tr_n("{n} damaged", "{n} damaged", n("damaged"))),
         (n("large"), tr_n("{n} too large", "{n} too large", n("large"))),
         (n("version"), tr_n("{n} of an unknown version", "{n} of an unknown version", n("version"))),
-        (n("unknown"), tr_n("{n} that is no chat", "{n} that are no chats", n("unknown"))),
+        (n("unknown"), tr_n("{n} that is not a chat", "{n} that are not chats", n("unknown"))),
     )
     return ", ".join(words for count, words in said if count)
 

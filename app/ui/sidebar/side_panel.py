@@ -181,7 +181,7 @@ class SidePanel(QFrame):
         self._delay.setSingleShot(True)
         self._delay.setInterval(SEARCH_DELAY_MS)
         self._delay.timeout.connect(self._tell_search)
-        self._told = ""  # the searched text
+        self._searched = ""  # the searched text
         self._shown_for = ""  # the text of the shown results
         self._awaited = ""  # the text whose first result is opened when found
         self.more.clicked.connect(self._open_menu)
@@ -245,8 +245,8 @@ class SidePanel(QFrame):
 
     def _tell_search(self) -> None:
         words = self.field.text().strip()
-        if words != self._told:
-            self._told = words
+        if words != self._searched:
+            self._searched = words
             self.search_changed.emit(words)
         if not words:
             self.show_hits("", None)

@@ -94,7 +94,7 @@ class Sidebar(QFrame):
         panel.list.rename_requested.connect(self.rename_requested)
         panel.list.delete_requested.connect(self.delete_requested)
 
-    # -------------------------------------------------------------- updates
+    # --- updates
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
         """Set all chats, in any order."""
@@ -155,7 +155,7 @@ class Sidebar(QFrame):
             self.panel.close_search()
         self.panel.list.rename(conversation_id)
 
-    # -------------------------------------------------------------- panel or rail
+    # --- panel or rail
 
     @property
     def is_rail(self) -> bool:
@@ -318,7 +318,7 @@ class Sidebar(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._arrange()
 
-    # -------------------------------------------------------------- actions
+    # --- actions
 
     def _ask_new(self) -> None:
         self.new_chat.emit()

@@ -56,7 +56,7 @@ class AnswerParts(QObject):
         self._with_caret: Part | None = None
         self._stale: list[Part | FurtherRows] = []  # still to be laid out for a new width
 
-    # -------------------------------------------------------------- texts
+    # --- texts
 
     def texts(self) -> list[SelectableText]:
         """Return the selectable text of each part."""
@@ -92,7 +92,7 @@ class AnswerParts(QObject):
             nth -= some
         return None if self._rests[part].show_more() else (part, nth)
 
-    # -------------------------------------------------------------- layout
+    # --- layout
 
     @property
     def is_stale(self) -> bool:
@@ -132,7 +132,7 @@ class AnswerParts(QObject):
             if isinstance(part, CodeBlockView):
                 part.draw_diagram()
 
-    # -------------------------------------------------------------- building
+    # --- building
 
     def show(self, blocks: list[Block], most: int, until: float) -> None:
         """Update at most `most` parts from block `shown` on; earlier parts are not touched.

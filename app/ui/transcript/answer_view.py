@@ -211,7 +211,7 @@ class AnswerView(MessageView):
         self._unread, self._parts.shown = True, 0
         self._work_at_once()
 
-    # ------------------------------------------------------------------ sources
+    # --- sources
 
     def set_sources(self, sources: Sources) -> None:
         """Set what the answer can rest on."""
@@ -238,7 +238,7 @@ class AnswerView(MessageView):
             self._source_row.show_sources(self._sources, self.source if shown else "")
             self._source_row.setVisible(shown and self._source_row.has_some)
 
-    # ------------------------------------------------------------------ building, in slices
+    # --- building, in slices
 
     @property
     def is_complete(self) -> bool:
@@ -299,11 +299,11 @@ class AnswerView(MessageView):
         self._limit = self._parser.weight + PAGE
         later(self, lambda: self._work(1, 1))
 
-    # ------------------------------------------------------------------ calls of tools
+    # --- calls of tools
 
     @property
     def calls(self) -> ToolCalls | None:
-        """The widget of the calls, if there are any."""
+        """The widget of the calls, or None."""
         return self._calls
 
     def update_calls(self, message: Message) -> None:
@@ -343,7 +343,7 @@ class AnswerView(MessageView):
     def _decide(self, act: ActionName, call_id: str, values: Mapping[str, Any]) -> None:
         self.acted.emit(MessageAction(act, self.message.id, call_id=call_id, values=values))
 
-    # ------------------------------------------------------------------ thought, status, width
+    # --- thought, status, width
 
     def _show_thought(self) -> None:
         thought = split(self.message.text).thought

@@ -124,10 +124,10 @@ def _named(messages: Sequence[Message], count: int) -> str:
         return tr_n("{n} message was left out.", "{n} messages were left out.", count, n=figure(count))
     first, last = _beginning(messages[0]), _beginning(messages[-1])
     if len(messages) == 1:
-        return tr("Left out was “{first}”.", first=first)
+        return tr("Left out: “{first}”.", first=first)
     return tr_n(
-        "Left out was {n} message, from “{first}” to “{last}”.",
-        "Left out were {n} messages, from “{first}” to “{last}”.",
+        "Left out: {n} message, from “{first}” to “{last}”.",
+        "Left out: {n} messages, from “{first}” to “{last}”.",
         count,
         n=figure(count),
         first=first,

@@ -14,7 +14,7 @@ NEWEST = 60  # messages that are built soon after a chat opens
 BATCH = 20  # built when the user scrolls towards them
 MOST_BUILT = 120  # beyond this, those farthest from the view are removed
 # Before anything else, build enough messages to fill the view this many times, within these limits; an answer with a
-# table and code takes 10 ms. If the time is not enough, the next slices go on, and the view is painted after them.
+# table and code takes 10 ms. If the time is not enough, the next slices continue, and the view is painted after them.
 AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.02
 SLICE_S = 0.008  # of the GUI thread per slice for the others
 

@@ -96,7 +96,7 @@ class MessageColumn(QWidget):
         """The height of the space for messages after the built ones, px."""
         return self._below.sizeHint().height()
 
-    # ------------------------------------------------------------------ messages
+    # --- messages
 
     @property
     def messages(self) -> list[Message]:
@@ -204,12 +204,12 @@ class MessageColumn(QWidget):
 
     def mark_place(self, view: AnswerView, index: int) -> None:
         """Tell an answer whether it is the last message, which alone can be continued, and whether the next message
-        goes on after its calls."""
+        continues after its calls."""
         following = self.messages[index + 1] if index + 1 < len(self.messages) else None
         view.set_last(following is None)
         view.set_goes_on(following is not None and following.role is Role.ASSISTANT)
 
-    # ------------------------------------------------------------------ building
+    # --- building
 
     def start_at(self, index: int) -> None:
         """Remove all views; the next one built is that of message `index`."""
@@ -289,7 +289,6 @@ class MessageColumn(QWidget):
             self._column.invalidate()
 
     def remove(self, message_id: str) -> None:
-        """Remove a message."""
         index = self.index(message_id)
         if index < 0:
             return
@@ -322,7 +321,7 @@ class MessageColumn(QWidget):
             if at_once:
                 QCoreApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete.value)
 
-    # ------------------------------------------------------------------ layout
+    # --- layout
 
     def first_visible(self, top: int) -> int:
         """Return the index of the first view that is not entirely above a height."""

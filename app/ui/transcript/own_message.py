@@ -216,7 +216,7 @@ class OwnMessage(MessageView):
             self._versions.show_place(which, count)
             self._versions.setVisible(count > 1)
 
-    # ------------------------------------------------------------------ editing
+    # --- editing
 
     def _tell_edit(self) -> None:
         text = self._editor.field.text() if self._editor is not None else ""
@@ -270,7 +270,7 @@ class OwnMessage(MessageView):
         else:  # the new branch removes this view; an edit that is refused stays in its editor
             self.do("edit", text=text)
 
-    # ------------------------------------------------------------------ menu, style, mouse
+    # --- menu, style, mouse
 
     def make_menu(self) -> Menu:
         """Return the menu of the message."""

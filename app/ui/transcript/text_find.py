@@ -68,7 +68,7 @@ class TextFind(QObject):
         timer.timeout.connect(then)
         return timer
 
-    # ------------------------------------------------------------------ results
+    # --- results
 
     @property
     def is_on(self) -> bool:
@@ -105,7 +105,7 @@ class TextFind(QObject):
         """The number of the current match, from 1; 0 for none."""
         return self._find.number(self._current) if self._current is not None else 0
 
-    # ------------------------------------------------------------------ searching
+    # --- searching
 
     def seek(self, text: str, only: str = "") -> None:
         """Mark a text, in all messages or in message `only`, and go to the first match from here on.
@@ -143,7 +143,7 @@ class TextFind(QObject):
         self._mark_all()
         self._run()
 
-    # ------------------------------------------------------------------ changes of the chat
+    # --- changes of the chat
 
     def sync(self) -> None:
         """Search again after messages were added, removed or changed."""
@@ -173,7 +173,7 @@ class TextFind(QObject):
         if any(m.state is MessageState.WRITING for m in column.messages[-2:]):
             self._grow()
 
-    # ------------------------------------------------------------------ marks
+    # --- marks
 
     def show_in(self, view: MessageView) -> None:
         """Mark the matches in a message that was just built or has changed."""
@@ -213,7 +213,7 @@ class TextFind(QObject):
         if before is not None and isValid(before[0]):
             self._mark(before[0])
 
-    # ------------------------------------------------------------------ slices
+    # --- slices
 
     def _run(self) -> None:
         until = time.perf_counter() + SLICE_S

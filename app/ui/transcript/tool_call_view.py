@@ -307,7 +307,6 @@ class ToolCallView(FoldingRow):
 
     @property
     def details(self) -> CallDetails:
-        """The details."""
         if self._details is None:
             self._details = CallDetails(self.room)
             self._details.decided.connect(lambda act, values: self.decided.emit(act, self.call.id, values))

@@ -89,7 +89,7 @@ class Transcript(QScrollArea):
         theme.current().changing.connect(self._theme_changes)
         theme.current().changed.connect(self._take_up_theme)
 
-    # ------------------------------------------------------------------ messages
+    # --- messages
 
     @property
     def messages(self) -> list[Message]:
@@ -299,7 +299,7 @@ class Transcript(QScrollArea):
         """Paint the collected text."""
         self.stream.flush()
 
-    # ------------------------------------------------------------------ building
+    # --- building
 
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
@@ -338,7 +338,7 @@ class Transcript(QScrollArea):
         self._is_changing = True
         self.builder.shed(self.viewport().height())
 
-    # ------------------------------------------------------------------ scrolling
+    # --- scrolling
 
     def jump_to_end(self) -> None:
         """Scroll to the end and follow it."""
@@ -510,7 +510,7 @@ class Transcript(QScrollArea):
         else:
             super().keyPressEvent(event)
 
-    # ------------------------------------------------------------------ layout
+    # --- layout
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -84,7 +84,7 @@ class CardFrame(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.arrange()
 
-    # -------------------------------------------------------------- painting
+    # --- painting
 
     def inside(self) -> QRectF:
         """Return the rectangle for the content."""
@@ -139,7 +139,7 @@ class CardFrame(QWidget):
         outline(painter, rect, QColor(theme.colour("edge" if self.hovered else "line")), radius)
         self.paint_text(painter)
 
-    # -------------------------------------------------------------- mouse and keyboard
+    # --- mouse and keyboard
 
     def set_hovered(self, hovered: bool) -> None:
         """Show the card as hovered or not."""

@@ -222,7 +222,6 @@ class Button(PlainButton):
         self._restyle()
 
     def set_look(self, look: Look) -> None:
-        """Set the look."""
         self.look = look
         self._restyle()
 
@@ -335,7 +334,6 @@ class IconButton(Button):
         self.set_name(tooltip)
 
     def set_name(self, tooltip: str) -> None:
-        """Set its name."""
         self.setAccessibleName(tooltip)
         self.setToolTip(f"{tooltip}  ({self.shortcut_text})" if self.shortcut_text else tooltip)
 

@@ -100,7 +100,7 @@ class Dialog(QDialog):
             super().keyPressEvent(event)
 
     def return_pressed(self) -> None:
-        """Handle Return in a field or on a switch of a dialog with a safe button: do nothing. Subclasses go on."""
+        """Handle Return in a field or on a switch of a dialog with a safe button: do nothing. Subclasses continue."""
 
     def say(self, sentence: str) -> None:
         """Set the sentence below the heading."""
@@ -160,7 +160,6 @@ class Dialog(QDialog):
 
 
 def _height(layout: QVBoxLayout, width: int) -> int:
-    """Return the height of a layout at that width."""
     layout.activate()
     return layout.totalHeightForWidth(width) if layout.hasHeightForWidth() else layout.totalSizeHint().height()
 

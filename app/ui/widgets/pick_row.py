@@ -35,7 +35,6 @@ class PickRow(Button):
         self._name()
 
     def set_name(self, words: str) -> None:
-        """Set the name."""
         self.setText(words.replace("&", "&&"))
         self._name()
 

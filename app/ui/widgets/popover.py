@@ -198,7 +198,7 @@ class Popover(QFrame):
 
 
 def is_typed(event: QKeyEvent) -> bool:
-    """Return whether a key types a visible character, and is no command."""
+    """Return whether a key types a visible character, and is not a command."""
     commands = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier | Qt.KeyboardModifier.MetaModifier
     pressed = event.modifiers() & commands
     is_alt_gr = pressed == Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier  # on Windows

@@ -102,7 +102,7 @@ class GpuBatch:
         """Bytes of GPU memory, without captured work."""
         return self._memory.n_bytes + (0 if self._experts is None else self._experts.n_bytes)
 
-    # -------------------------------------------------------------- BatchModel
+    # --- BatchModel
 
     def reset(self) -> None:
         self.counters.reset()
@@ -156,7 +156,7 @@ class GpuBatch:
             count(cache, int(token))
         return logits
 
-    # -------------------------------------------------------------- one step
+    # --- one step
 
     def _run(self, tokens: I64, caches: Sequence[GpuCache]) -> F32:
         memory = self._memory

@@ -87,7 +87,6 @@ class BatchRunner:
                 program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return seconds by stage."""
         found: dict[str, float] = {}
         for program in (*self._first, *self._programs):
             if isinstance(program, Program):
@@ -101,7 +100,7 @@ class BatchRunner:
         for work in works:
             work.close()
 
-    # -------------------------------------------------------------- ways to run
+    # --- ways to run
 
     def _run_one_by_one(self, x: F32) -> F32:
         done: list[Program | Between] = []

@@ -95,7 +95,7 @@ class BatchSteps:
         n = layer.whole.up.n_rows if layer.whole is not None else sum(block.n_slots for block in layer.blocks)
         return self._n * n
 
-    # -------------------------------------------------------------- a step's ends
+    # --- a step's ends
 
     def begin(self) -> None:
         """Copy positions, RoPE angles and what the tokens add to each layer to the GPU, and clear the counts."""
@@ -142,7 +142,7 @@ class BatchSteps:
             self._gpu.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
         self._copy_to_host(memory.host_logits)
 
-    # -------------------------------------------------------------- a layer
+    # --- a layer
 
     def layer(self, i: int, layer: GpuLayer) -> None:
         """Queue the layer. If it has cold neurons, the steps after its FFN are left to `take_cold`."""
@@ -369,7 +369,7 @@ class BatchSteps:
             memory, weight = self._memory, getattr(self._layer(layer), after)
             self._ops.round(memory.apart, self._n, self._width, None, weight, memory.stream, adds=True)
 
-    # -------------------------------------------------------------- experts
+    # --- experts
 
     def _chosen(self, i: int, layer: GpuLayer, step: Ffn, target: Rows) -> None:
         """Add the GPU's experts to target, but for a shared one that is apart."""
@@ -388,7 +388,7 @@ class BatchSteps:
         if ffn.resident is not None:
             self._experts.add(spec, ffn, x, target, counts, ffn.resident)
 
-    # -------------------------------------------------------------- neurons
+    # --- neurons
 
     def _predict(self, layer: GpuLayer, reads: Value) -> int:
         memory, ops, n, predictor = self._memory, self._ops, self._n, layer.predictor
@@ -466,7 +466,7 @@ class BatchSteps:
             memory.hidden_in, counts, slots,
         )  # fmt: skip
 
-    # -------------------------------------------------------------- helpers
+    # --- helpers
 
     def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._memory.stream, self._n, self._width, to, norm, out)

@@ -115,7 +115,7 @@ class CpuPart:
         if i in self.by_cpu:
             return [OnCpu(()), partial(self._whole, i, memory)]
         w, table = self._model.weights.layers[i].ffns[0], self._tables[i]
-        needed: Words | Listed = memory.host_cold_words.array if predicts else Listed(table.cold_room, table.n_cold)
+        needed: Words | Listed = memory.host_cold_words.array if predicts else Listed(table.cold_buffer, table.n_cold)
         work = replace(self._union.work, buffers=self._union.work.buffers.of_width(w.up.n_rows))
         work.buffers.tally[0] = 0
         matrices = ffn_matrices(graph_of(self._model.config).ffn(i).spec, w)

@@ -2,7 +2,7 @@
 
 A buffer holds the rows of gate, up and down of some neurons, as the file or bundle stores them; of a row-wise down it
 holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself fetches weights that it reads
-by zero-copy (pinned_weights.py): its copy engine what lies in one piece, a kernel single rows. The CPU's threads gather
+by zero-copy (pinned_weights.py): the copy engine contiguous ranges, a kernel single rows. The CPU's threads gather
 all others into a pinned buffer, which is then sent. They and the bus wait for Python between two buffers, so each
 buffer has a prepared copy program, of which only the arguments change.
 """

@@ -313,7 +313,7 @@ class GpuPrefill:
                 found.append(self._cpu.recur(layer, inputs.rows(part), earlier, after[row]))
                 if copy is not None:
                     copy[row] = after[row]
-                earlier = after[row].copy()  # the next part, or chunk, goes on with it
+                earlier = after[row].copy()  # the next part, or chunk, continues with it
             return np.concatenate(found)
 
         return self._cpu.layer(i, x, angles, attend, recur, inputs)

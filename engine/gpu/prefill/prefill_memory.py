@@ -262,7 +262,7 @@ class PrefillMemory:
         self._at = at
 
     def stream_rows(self, n_tokens: int) -> StreamRows | None:
-        """Return the memory of several residual streams, or of a residual beside attention, for so many positions.
+        """Return the memory of several residual streams, or of a residual beside attention, for this many positions.
 
         None for a model without.
         """
@@ -395,7 +395,7 @@ class PrefillMemory:
         self._ops.stream.synchronize()
 
     def close(self) -> None:
-        """Release the memory, also if a part of it raises. Raises: CudaError."""
+        """Release all memory, even if releasing a part fails. Raises: CudaError."""
         with contextlib.ExitStack() as parts:
             for free in (self._memory.free, self._host.free, self.ring.close):
                 parts.callback(free)
@@ -404,7 +404,7 @@ class PrefillMemory:
 
 
 class StateCopies:
-    """Copies states to host memory, one after another, while the GPU goes on. n_bytes: pinned."""
+    """Copies states to host memory, one after another, while the GPU continues. n_bytes: pinned."""
 
     def __init__(self, ops: GpuPrefillOps, n_bytes: int) -> None:
         """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""

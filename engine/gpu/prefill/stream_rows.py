@@ -33,7 +33,6 @@ class StreamRows:
     rounded: RoundedRows  # of low_rank
 
     def stream(self, i: int) -> Rows:
-        """Return the rows of stream i."""
         return Rows(self.x.values + 4 * self.x.step * i, self.x.width)
 
     def make_others(self, ops: GpuPrefillOps, matrices: Sequence[GpuMatrix], first: RoundedRows, tile: Tile) -> None:

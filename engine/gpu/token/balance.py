@@ -24,6 +24,7 @@ from engine.gpu.token.decode_program import GpuDecodeProgram, TimedToken
 from engine.gpu.token.token_steps import ZERO_COPY
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.layers import GpuModel
+from engine.job import CancelCheck
 from engine.machine.measured_hardware import recall_read_rates, remember_expected, remember_read_rates
 from engine.machine.read_rates import ReadRates
 from engine.model.weights import ModelWeights
@@ -171,7 +172,7 @@ def timed(
     weights: ModelWeights,
     model: GpuModel,
     blocks: HotBlocks | None,
-    cancelled: Callable[[], bool],
+    cancelled: CancelCheck,
 ) -> ReadTimes | None:
     """Return the times of tokens of a model that was just loaded, without counting them.
 
@@ -213,7 +214,7 @@ def timed(
 
 
 def _decoded(
-    program: GpuDecodeProgram, cache: GpuCache, sample: Sequence[int], cancelled: Callable[[], bool]
+    program: GpuDecodeProgram, cache: GpuCache, sample: Sequence[int], cancelled: CancelCheck
 ) -> tuple[list[TimedToken], bool] | None:
     """Return the timed tokens, and whether other programs left the CPU almost idle."""
     started, read_before, taken = time.perf_counter(), _pages_read(), 0

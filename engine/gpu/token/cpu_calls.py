@@ -78,7 +78,7 @@ class CpuCalls:
         self._decided = np.array([self._is_decided_by_first(i) for i in layers])
 
     def begin(self, counters: FfnCounters, n_later: int) -> None:
-        """Prepare for a token that so many others follow in the run; negative: its result does not count."""
+        """Prepare for a token that this many others follow in the run; negative: its result does not count."""
         self.ffn.tallies.set_counts(counters.per_neuron if n_later >= 0 else None)
 
     def cold(self, i: int) -> list[Call]:

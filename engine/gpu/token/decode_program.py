@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from engine.gpu.token.token_group import TokenBuffers, TokenGroup, TokenSetup
 from engine.gpu.token.token_memory import COUNTS, TokenMemory
 from engine.gpu.token.token_steps import ZERO_COPY
 from engine.gpu.weights.cache import GpuCache
-from engine.job import never
+from engine.job import CancelCheck, never
 from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
 from engine.placement.gpu_bytes import TOKENS_TOGETHER, tokens_together
@@ -140,7 +140,7 @@ class GpuDecodeProgram:
         """Return the GPU's steps of a token with logits, by segment, for inspection and measurements."""
         return self._runner.plan("logits").segments
 
-    # -------------------------------------------------------------- Decoder
+    # --- Decoder
 
     def accepts(self, cache: KVCache) -> bool:
         """As Decoder.accepts."""
@@ -180,7 +180,7 @@ class GpuDecodeProgram:
         return [None if is_on_gpu else ids for ids, is_on_gpu in pairs]
 
     def timed_step(
-        self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never
+        self, token: int, cache: KVCache, cancelled: CancelCheck = never
     ) -> TimedToken | None:  # fmt: skip
         """Run as `step`, and return the times of both sides; None if the GPU gives none. The token is not counted.
 
@@ -241,7 +241,7 @@ class GpuDecodeProgram:
              and rotation.is_same(length + 1, length + n)), 1,
         )  # fmt: skip
 
-    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
+    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: CancelCheck = never) -> F32:
         """Append up to `most_tokens` tokens to the cache; return the logits [n, V] after each.
 
         They equal those of `step`, to the bit. Raises: as `step`.
@@ -253,7 +253,7 @@ class GpuDecodeProgram:
         return np.stack(self._several.logits[: len(tokens)])
 
     def append(
-        self, tokens: Sequence[int], cache: KVCache, length: int, cancelled: Callable[[], bool] = never
+        self, tokens: Sequence[int], cache: KVCache, length: int, cancelled: CancelCheck = never
     ) -> None:  # fmt: skip
         """Append 2 to `most_tokens` tokens to the cache. length: of the whole sequence. Raises: as `step`."""
         assert self._several is not None, "`most_tokens` is 1 without"
@@ -284,7 +284,7 @@ class GpuDecodeProgram:
                 with suppress(CudaError):
                     held.close()
 
-    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
+    def step(self, token: int, cache: KVCache, cancelled: CancelCheck = never) -> F32:
         """Append the token to the cache; return the logits [V] for the next one.
 
         Raises: ContextOverflowError, TokenizerMismatchError, HostMemoryError, DeviceFailedError, Cancelled. The cache
@@ -293,10 +293,10 @@ class GpuDecodeProgram:
         self._run(self._alone, "logits", [token], cache, cache.length + 1, cancelled)
         return self._runner.plan("logits").result.copy()
 
-    # -------------------------------------------------------------- for prompts and evaluation
+    # --- for prompts and evaluation
 
     def hidden(
-        self, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool] = never
+        self, token: int, cache: KVCache, length: int, cancelled: CancelCheck = never
     ) -> F32:  # fmt: skip
         """Append the token; return the final hidden state [D]. length: of the whole sequence. Raises: as `step`."""
         self._run(self._alone, "hidden", [token], cache, length, cancelled)
@@ -321,11 +321,11 @@ class GpuDecodeProgram:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         return found
 
-    # -------------------------------------------------------------- a run
+    # --- a run
 
     def _run(
         self, group: TokenGroup, ending: Ending, tokens: Sequence[int], cache: KVCache, length: int,
-        cancelled: Callable[[], bool], n_kept: int = 1, marked: bool = False,
+        cancelled: CancelCheck, n_kept: int = 1, marked: bool = False,
     ) -> None:  # fmt: skip
         """Run the tokens in the group, and append the first n_kept. length: of the whole sequence."""
         check_tokens(self._config, np.array(tokens, np.int64), cache)

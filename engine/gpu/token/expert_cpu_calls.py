@@ -51,7 +51,7 @@ class CpuExpertCalls:
         self._has_slots = np.array([ffn is not None and ffn.resident is not None for ffn in ffns])
 
     def begin(self, counters: FfnCounters, n_later: int) -> None:
-        """Prepare for a token that so many others follow in the run; negative: its result does not count.
+        """Prepare for a token that this many others follow in the run; negative: its result does not count.
 
         Then the CPU computes no experts of layers on the GPU for it.
         """

@@ -8,7 +8,7 @@ values that earlier tokens have stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory, Tok
 from engine.gpu.token.token_plan import TokenPlan, TokenPlans, plan_tokens
 from engine.gpu.token.token_runner import TokenRunner
 from engine.gpu.token.token_steps import Step, TokenSteps, stage_begins
+from engine.job import CancelCheck
 from native_kernels.backend import I64
 from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.runtime.call import aligned_empty
@@ -133,7 +134,7 @@ class TokenGroup:
             one.cpu.begin(counters, n_kept - 1 - earlier)
 
     def run(
-        self, n_tokens: int, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
+        self, n_tokens: int, ending: Ending, cancelled: CancelCheck, timed: bool = False, marked: bool = False
     ) -> bool:  # fmt: skip
         """Run as TokenRunner.run. If the tokens do not finish, reset the flags and read the counts."""
         runner, finished = self.runners[n_tokens], False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from engine.gpu.token.gpu_stages import GpuStages
 from engine.gpu.token.token_memory import SharedMemory, TokenPlaces
 from engine.gpu.token.token_plan import TokenPlan, TokenPlans
 from engine.gpu.token.token_steps import Step, stage_begins
+from engine.job import CancelCheck
 from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
@@ -69,7 +69,7 @@ class TokenRunner:
         self._is_read = True  # whether _gpu_s is up to date
 
     def run(
-        self, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
+        self, ending: Ending, cancelled: CancelCheck, timed: bool = False, marked: bool = False
     ) -> bool:  # fmt: skip
         """Run one token; return False if it was cancelled.
 
@@ -92,7 +92,6 @@ class TokenRunner:
         return finished
 
     def plan(self, ending: Ending) -> TokenPlan:
-        """Return the plan of tokens with this ending."""
         return self._plans.logits if ending == "logits" else self._plans.hidden
 
     def program(self, ending: Ending) -> Program:
@@ -169,7 +168,7 @@ class TokenRunner:
         for work in works.values():
             work.close()
 
-    # -------------------------------------------------------------- ways to run
+    # --- ways to run
 
     def _with_marks(self) -> Program | None:
         """Return the program of a marked token; None if the GPU cannot capture marks."""
@@ -190,7 +189,7 @@ class TokenRunner:
             calls += [self._launch(captured(steps)), self._await(), *behind]
         return calls
 
-    def _run_eagerly(self, ending: Ending, cancelled: Callable[[], bool], timed: bool) -> bool:
+    def _run_eagerly(self, ending: Ending, cancelled: CancelCheck, timed: bool) -> bool:
         plan = self.plan(ending)
         if ending not in self._eager_programs:
             self._eager_programs[ending] = [Program(calls) for calls in plan.calls]

@@ -110,7 +110,7 @@ class TokenSteps:
         steps, self._steps, self._stage = self._steps, [], ""
         return steps
 
-    # -------------------------------------------------------------- from the CPU and back to it
+    # --- from the CPU and back to it
 
     def enter(self, angle_scale: float) -> None:
         """Copy position and stream from the CPU.
@@ -151,7 +151,7 @@ class TokenSteps:
         stream = self._shared.stream
         self._publish(self._places.stream.values, stream.address, n=len(stream.array))
 
-    # -------------------------------------------------------------- layers
+    # --- layers
 
     def layer(self, i: int, layer: GpuLayer) -> None:
         """Add layer i up to its FFN. `rest_of_layer` follows, after the CPU's part.
@@ -354,7 +354,7 @@ class TokenSteps:
                 self._do(partial(self._gpu.quantise, self._places.stream))
         return self._vector(value)
 
-    # -------------------------------------------------------------- neurons
+    # --- neurons
 
     def _predict(self, i: int, layer: GpuLayer, x: GpuVector) -> int:
         places, gpu, predictor = self._places, self._gpu, layer.predictor
@@ -432,7 +432,7 @@ class TokenSteps:
             hidden, self._counts_of(i),
         ))  # fmt: skip
 
-    # -------------------------------------------------------------- experts
+    # --- experts
 
     def _choose(self, spec: RoutingSpec | None, ffn: GpuExpertFfn, router: GpuMatrix, x: GpuVector) -> None:
         """Choose experts, and compute the weight of the shared expert."""
@@ -499,7 +499,7 @@ class TokenSteps:
             self._pending.parts = places.parts
             self._pending.n_parts = (parts - places.parts) // (4 * self._config.d_model)
 
-    # -------------------------------------------------------------- the end
+    # --- the end
 
     def last_norm(self) -> None:
         """Compute the final hidden state."""
@@ -558,7 +558,7 @@ class TokenSteps:
         self.head()
         self._do(partial(self._gpu.copy, places.logits, shared.logits.address, len(shared.logits.array)))
 
-    # -------------------------------------------------------------- helpers
+    # --- helpers
 
     def _begin(self, stage: str) -> None:
         if stage != self._stage:

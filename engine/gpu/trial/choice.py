@@ -63,7 +63,7 @@ def candidate(
     Raises: DeviceUnavailableError instead of None, if the user chose the GPU.
     """
     if engine.device == "cpu":
-        return None, "The CPU computes, as asked"
+        return None, "The CPU computes, as requested"
     info, words = choose_gpu(profile)
     reason = _why_not(opened, backend) if info is not None else words.removesuffix(".")
     if not reason:

@@ -145,7 +145,7 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------ exchanges and the bus
+# --- exchanges and the bus
 
 
 def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
@@ -215,7 +215,7 @@ def _host_rate(trial: GpuTrial) -> float:
     return _BUS_BYTES / best
 
 
-# ------------------------------------------------------------------ stored results
+# --- stored results
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -262,7 +262,6 @@ def _parts_of(kv: GpuKv) -> list[_Part]:
 
 
 def _row_bytes(parts: Sequence[_Part]) -> int:
-    """Return the bytes of a position."""
     return sum(part.n_heads * part.row_bytes for part in parts)
 
 

@@ -94,7 +94,7 @@ class ExpertSlots:
         return found
 
     def begin_run(self, n_tokens: int = 1) -> None:
-        """Let the heat decay for a run of so many tokens of a sequence, by giving later choices more weight.
+        """Let the heat decay for a run of this many tokens of a sequence, by giving later choices more weight.
 
         After a failed exchange, also uploads the slots again. Raises: CudaError.
         """
@@ -113,7 +113,7 @@ class ExpertSlots:
         self.missing.fill(0)
 
     def growth(self, n_later: int) -> float:
-        """Return what a choice adds to the heat, of a token that so many others of the run follow."""
+        """Return what a choice adds to the heat, of a token that this many others of the run follow."""
         return float(self._growth[0]) * DECAY**n_later
 
     def warm(self, heat: F32) -> None:

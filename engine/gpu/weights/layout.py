@@ -172,7 +172,7 @@ class GpuLayout:
         """Bytes of weights, of the KV cache, and of pinned memory."""
         return self._weights.n_bytes, self._kv.n_bytes, self._reached.n_bytes
 
-    # ------------------------------------------------------------ layers
+    # --- layers
 
     def _layer(self, i: int, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
         if w.experts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled
-from engine.job import CancelCheck, never
+from engine.job import CancelCheck, CountProgress, never
 from engine.model.pages import ask_for
 from native_kernels.backend import I32, PackedMatrix
 from native_kernels.cpu.runtime.call import Call
@@ -128,7 +128,7 @@ class Uploader:
     def run(
         self,
         jobs: Sequence[Upload],
-        progress: Callable[[int], None] = lambda n_bytes: None,
+        progress: CountProgress = lambda n_bytes: None,
         cancelled: CancelCheck = never,
     ) -> None:
         """Run all jobs in order, and wait for them. progress: bytes uploaded so far.

@@ -184,7 +184,7 @@ def _words(entry: CatalogueEntry) -> str:
     ).lower()
 
 
-# ------------------------------------------------------------------ for a machine
+# --- for a machine
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from engine.placement.solver import solve
 KV_CODEC: KvCodec = "f16"  # as models are loaded
 
 
-# ------------------------------------------------------------------ of a placement
+# --- of a placement
 
 
 def estimate_of(
@@ -125,7 +125,7 @@ def _does_not_fit(
     )
 
 
-# ------------------------------------------------------------------ of a shape
+# --- of a shape
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def solve_estimate(
     if not machine.measured:
         notes.append("Not measured on this PC yet; estimated from similar machines.")
     if gpu is not None and why_not_on_gpu(config):
-        notes.append("The GPU cannot compute this model yet, so that it runs on the CPU alone.")
+        notes.append("The GPU cannot compute this model yet, so it runs on the CPU alone.")
     asked = _Case(sizes, sparsity, machine, budgets, context)
     if gpu is not None and not replace(case, model=sizes.model).fits_gpu(context, limits):
         asked = replace(asked, kv_positions=choose_kv_positions(context, 0, asked.seconds))
@@ -289,7 +289,7 @@ class _Case:
         return TokenContext.typical(self.context, KV_CODEC, kv_positions=self.kv_positions)
 
     def seconds(self, kv_positions: int) -> float:
-        """Return the predicted time of a token with so many positions of KV cache on the GPU."""
+        """Return the predicted time of a token with this many positions of KV cache on the GPU."""
         _, problem, choice = replace(self, kv_positions=kv_positions).placed(exact=False)
         return math.inf if choice is None else choice.seconds(problem)
 

@@ -125,7 +125,7 @@ class Previews:
         mode = min(case.known.modes, key=lambda mode: seconds(mode, case.context))
         return choose_kv_positions(case.context, 0, lambda n: seconds(mode, n))
 
-    # ------------------------------------------------------------ what is kept
+    # --- what is kept
 
     def _read(self, name: str, path: Path, activation: str) -> KnownModel:
         known = self._known.get(name)

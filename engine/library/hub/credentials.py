@@ -57,7 +57,7 @@ class Credentials:
         """
         token = token.strip()
         if len(token) > MAX_TOKEN_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in token):
-            raise InvalidRequestError("That is no access token: it has other characters than letters and digits.")
+            raise InvalidRequestError("That is not an access token: it has other characters than letters and digits.")
         with self._lock:
             self._forget_file()
             self._memory = ""
@@ -69,13 +69,13 @@ class Credentials:
                     self._memory = token
         return self.state()
 
-    # -------------------------------------------------------------- places
+    # --- places
 
     def _found(self) -> tuple[str, str, str]:
         """Return (token, where, note)."""
         for variable in ENVIRONMENT:
             if token := os.environ.get(variable, "").strip():
-                return token, "environment", f"The environment sets {variable}, which goes before any other."
+                return token, "environment", f"The environment sets {variable}, which takes precedence."
         with self._lock:
             if self._memory:
                 return self._memory, "memory", self._because("It is forgotten when Hearth ends.")

@@ -24,7 +24,7 @@ from engine.library.owned import disk_space
 Value = TypeVar("Value")
 
 READ_BYTES = 4 << 20  # bytes hashed from the disk at once
-_ROOM_EVERY_BYTES = 64 << 20  # between two checks of the free disk space
+_SPACE_EVERY_BYTES = 64 << 20  # between two checks of the free disk space
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _receive(
         proof.add(new, part.length)
         telling.bytes(len(new))
         telling.at(part.length)
-        if part.length - looked >= _ROOM_EVERY_BYTES:
+        if part.length - looked >= _SPACE_EVERY_BYTES:
             looked = part.length
             disk_space.check_not_full(part.path.parent)
     stop.check()

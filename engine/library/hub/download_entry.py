@@ -24,7 +24,7 @@ class Entry:
     thread: threading.Thread | None = None
     done_bytes: int = 0
     file: str = ""
-    came: deque[tuple[float, int]] = field(default_factory=deque)  # (when, bytes), of late
+    came: deque[tuple[float, int]] = field(default_factory=deque)  # recent (when, bytes)
     began: float = 0.0
 
     def rate(self) -> float | None:

@@ -152,12 +152,12 @@ class DownloadJob:
                 raise disk_space.full_disk(self._staging) from error
             raise LibraryError(
                 f"{error.filename or self._staging} cannot be written: {error.strerror or error}.",
-                "Look at the models folder, then resume the download.",
+                "Check the models folder, then resume the download.",
             ) from error
         shutil.rmtree(self._staging, ignore_errors=True)
         return model
 
-    # -------------------------------------------------------------- steps
+    # --- steps
 
     def _part(self, file: RemoteFile) -> Path:
         return self._staging / f"{file.key}.part"
@@ -258,7 +258,7 @@ class DownloadJob:
                 for file in resolved.files:
                     self._whole(file).unlink(missing_ok=True)
                 error.hint = (
-                    "Its files were deleted. Try again once its maker has mended them, or choose another model."
+                    "Its files were deleted. Try again once its maker has repaired them, or choose another model."
                 )
             raise
 
@@ -319,15 +319,15 @@ class _locked:  # noqa: N801 - reads as what it does
         self._stop, self._telling = stop, telling
 
     def __enter__(self) -> None:
-        told = False
+        was_reported = False
         while True:
             try:
                 self._lock.acquire(timeout=0)
                 break
             except filelock.Timeout:
-                if not told:
-                    told = True
-                    self._telling.waiting("", HubError("Another Hearth is fetching this model just now."))
+                if not was_reported:
+                    was_reported = True
+                    self._telling.waiting("", HubError("Another Hearth is downloading this model."))
                 self._stop.sleep(_LOCK_POLL_S)
 
     def __exit__(self, *_: object) -> None:
@@ -394,6 +394,6 @@ def _move(source: Path, goal: Path, sha256: str) -> None:
         os.fsync(file.fileno())
     if _sha256(copy) != sha256:
         copy.unlink()
-        raise LibraryError(f"The copy of {goal.name} is not what was copied.", "Check the disk, then resume.")
+        raise LibraryError(f"The copy of {goal.name} differs from the original.", "Check the disk, then resume.")
     os.replace(copy, goal)
     source.unlink()

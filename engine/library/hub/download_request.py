@@ -50,7 +50,6 @@ class DownloadRequest:
 
 
 def of_entry(entry: CatalogueEntry, store: ModelStore) -> DownloadRequest:
-    """Return the request for a catalogue entry."""
     variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
     return DownloadRequest(
         store.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,

@@ -44,7 +44,7 @@ from engine.library.records import CatalogueEntry, Download, DownloadState, Inst
 log = logging.getLogger(__name__)
 
 AT_ONCE = 2
-TOLD_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 CLOSE_S = 0.8
 LOCK_WAIT_S = 3.0  # for another process of Hearth that is ending
 
@@ -86,7 +86,7 @@ class Downloads:
         self._entries = {kept.id: Entry(kept) for kept in read_queue(self._path)}
         self._restore()
 
-    # -------------------------------------------------------------- what is asked for
+    # --- what is asked for
 
     def add(self, entry: CatalogueEntry) -> Download:
         """Queue a catalogue model. If it is in the queue already, it continues."""
@@ -180,7 +180,7 @@ class Downloads:
                 thread.join(max(0.0, until - time.monotonic()))
         self._process_lock.release()
 
-    # -------------------------------------------------------------- the queue
+    # --- the queue
 
     def _queue(self, wanted: DownloadRequest, anew: bool = False) -> Download:
         """anew: resolve its files again."""
@@ -353,10 +353,10 @@ class Downloads:
     def _entry(self, id: str) -> Entry:
         entry = self._entries.get(id)
         if entry is None or entry.kept.cancelled:
-            raise InvalidRequestError(f"There is no download {id!r}.", "Look at the list of downloads.")
+            raise InvalidRequestError(f"There is no download {id!r}.", "Check the list of downloads.")
         return entry
 
-    # -------------------------------------------------------------- what is reported and kept
+    # --- what is reported and kept
 
     def _changed(self) -> None:
         self._save()
@@ -382,4 +382,4 @@ class Downloads:
                 return
             self._news.clear()
             self._on_change(self.list())
-            self._closing.wait(TOLD_EVERY_S)
+            self._closing.wait(REPORT_EVERY_S)

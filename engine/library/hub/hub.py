@@ -98,13 +98,13 @@ class Hub:
         self._stall_s = stall_s
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT", "").strip() or PUBLIC_HUB).rstrip("/")
         if not _is_web_address(self.endpoint):
-            raise InvalidRequestError(f"HF_ENDPOINT is {self.endpoint[:200]!r}, which is no web address.")
+            raise InvalidRequestError(f"HF_ENDPOINT is {self.endpoint[:200]!r}, which is not a web address.")
 
     def page_of(self, repo: str) -> str:
         """Return the address of a model's page, for a browser."""
         return f"{self.endpoint}/{repo}"
 
-    # -------------------------------------------------------------- metadata
+    # --- metadata
 
     def search(self, query: str, sort: Sort = "downloads", limit: int = 30) -> list[HubModel]:
         """Return models whose name contains these words. Raises: OfflineError, HubError, InvalidRequestError for the
@@ -162,15 +162,15 @@ class Hub:
             finally:
                 response.close()
         if body.count(b"[") + body.count(b"{") > MAX_ANSWER_CONTAINERS:
-            raise HubError(f"The hub answers {what} with more than it could have to say.")
+            raise HubError(f"The hub answers {what} with more data than expected.")
         with self._strange_answers():
             values = json.loads(body)
             following = str(response.links.get("next", {}).get("url", ""))
         if following and not following.startswith(self.endpoint + "/"):
-            raise HubError(f"The hub goes on elsewhere with {what}.")
+            raise HubError(f"The hub redirects elsewhere for {what}.")
         return values, following.removeprefix(self.endpoint)
 
-    # -------------------------------------------------------------- files
+    # --- files
 
     @contextmanager
     def open(self, repo: str, revision: str, name: str, start: int = 0, end: int | None = None,
@@ -226,21 +226,21 @@ class Hub:
                 request = session.build_request("GET", url, headers=own, timeout=timeout)
                 response = session.send(request, stream=True, follow_redirects=False)
             except UnicodeError as error:  # the host of the address is none
-                raise HubError(f"The hub sends to an address for {what} that is none.") from error
+                raise HubError(f"The hub redirects to an invalid address for {what}.") from error
             if not response.has_redirect_location:
                 return response
             response.close()
             target = str(response.url.join(response.headers["location"]))
             if not _is_web_address(target) or (url.startswith("https:") and not target.startswith("https:")):
-                raise HubError(f"The hub sends to an unsafe address for {what}.")
+                raise HubError(f"The hub redirects to an unsafe address for {what}.")
             url = target
-        raise HubError(f"The hub sends from one address to the next for {what}.")
+        raise HubError(f"The hub redirects too often for {what}.")
 
     def _is_hub(self, url: str) -> bool:
         ours, theirs = urlsplit(self.endpoint), urlsplit(url)
         return (ours.scheme, ours.hostname, ours.port) == (theirs.scheme, theirs.hostname, theirs.port)
 
-    # -------------------------------------------------------------- the client, and what it raises
+    # --- the client, and what it raises
 
     @contextmanager
     def _strange_answers(self) -> Iterator[None]:
@@ -250,15 +250,15 @@ class Hub:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
             raise HubError(
                 f"{self.endpoint} answers in another way than a hub does.",
-                "Look whether this network wants a login in a browser first, and at HF_ENDPOINT.",
+                "Check whether this network requires a login in a browser, and check HF_ENDPOINT.",
             ) from error
 
     @contextmanager
     def _network(self, what: str) -> Iterator[None]:
         if _is_offline():
             raise OfflineError(
-                "The environment says that no hub may be asked (HF_HUB_OFFLINE).",
-                "Take HF_HUB_OFFLINE out of the environment, or import a model that lies on this PC.",
+                "HF_HUB_OFFLINE forbids requests to hubs.",
+                "Unset HF_HUB_OFFLINE, or import a model from this PC.",
             )
         with network_failures(what):
             yield
@@ -272,7 +272,7 @@ class Hub:
         if not at_hub:  # addresses of the store behind the hub hold for a while only
             error = HubError(f"The hub's store refuses {what} ({status}).")
         elif "invalid credentials" in said.lower():
-            error = GatedModelError("The hub does not accept the access token.", "Enter another one, or take it away.")
+            error = GatedModelError("The hub does not accept the access token.", "Enter another one, or remove it.")
         elif code == "GatedRepo" and self._credentials.token():
             error = GatedModelError(
                 f"The access token does not open {repo}: its terms are not accepted, or access is not granted yet.",
@@ -284,13 +284,13 @@ class Hub:
                 f"Accept the terms on {page}, then enter an access token.",
             )
         elif code in ("RevisionNotFound", "EntryNotFound"):
-            error = RepositoryNotFoundError(f"The hub has no {what} any more.", "Look at the model's page: " + page)
+            error = RepositoryNotFoundError(f"The hub no longer has {what}.", "See the model's page: " + page)
         elif code == "RepoNotFound" or status == 404 or (status == 401 and repo):
             error = RepositoryNotFoundError(f"The hub has no model called {repo or what}, or hides it.")
         elif status == 407:
             error = HubError("The proxy asks for a name and a password.", "Put them into HTTPS_PROXY.")
         elif status == 429:
-            error = HubError("The hub asks to wait: it was asked too often.", "Try again in some minutes.")
+            error = HubError("The hub asks to wait: there were too many requests.", "Try again in some minutes.")
         else:
             words = f": {said}" if said else ""
             error = HubError(f"The hub answers {what} with a failure ({status}{words}).")
@@ -311,7 +311,7 @@ def _is_web_address(text: str) -> bool:
 def _body_of(response: httpx2.Response, what: str) -> bytearray:
     """The whole answer as it is sent: unpacked, 1 KB can become gigabytes. Raises: HubError."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise HubError(f"The hub packs {what}, though it was asked not to.")
+        raise HubError(f"The hub compresses {what}, against the request.")
     body, until = bytearray(), time.monotonic() + MAX_ANSWER_S
     for block in response.iter_raw():
         body += block
@@ -342,7 +342,7 @@ def _range_of(response: httpx2.Response, what: str) -> tuple[int, int | None]:
     if response.status_code != 200:
         raise HubError(f"The hub answers {what} in a way that is not understood ({response.status_code}).")
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise HubError(f"The hub packs {what}, though it was asked not to.")
+        raise HubError(f"The hub compresses {what}, against the request.")
     return 0, _number(response.headers.get("content-length", ""))
 
 

@@ -60,13 +60,13 @@ def network_failures(what: str) -> Iterator[None]:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise HubError(
                 f"The certificate that came with {what} is not trusted.",
-                "Look at this PC's clock. Behind a company's proxy, SSL_CERT_FILE has to name its certificate.",
+                "Check this PC's clock. Behind a company's proxy, SSL_CERT_FILE has to name its certificate.",
             ) from error
         raise OfflineError(f"The hub cannot be reached for {what}.") from Passing(is_network=True)
     except httpx2.TimeoutException:
         raise OfflineError(f"The hub went silent while it sent {what}.") from Passing(is_network=True)
     except httpx2.InvalidURL as error:
-        raise HubError(f"The hub sends to an address for {what} that is none.") from error
+        raise HubError(f"The hub redirects to an invalid address for {what}.") from error
     except (httpx2.TransportError, httpx2.StreamError):
         raise OfflineError(f"The connection was lost while {what} was sent.") from Passing(is_network=True)
 

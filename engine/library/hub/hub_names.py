@@ -40,7 +40,7 @@ def parse_repository(text: str, endpoint: str = "") -> tuple[str, str]:
         if path[:1] == ["models"] and len(path) > 2:
             path = path[1:]
         if path[:1] in (["datasets"], ["spaces"]):
-            raise InvalidRequestError(f"{wanted[:200]} is no model.", "Give the address of a model's page.")
+            raise InvalidRequestError(f"{wanted[:200]} is not a model.", "Give the address of a model's page.")
         if len(path) > 3 and path[2] in ("tree", "blob", "resolve"):
             revision = path[3]
         wanted = "/".join(path[:2])
@@ -80,7 +80,7 @@ def check_file_name(name: str) -> str:
 def _bad_name(name: str) -> HubError:
     return HubError(
         f"The repository has a file called {name[:100]!a}, which cannot be written safely.",
-        "Choose another model, or tell the people who made this one.",
+        "Choose another model, or tell its makers.",
     )
 
 

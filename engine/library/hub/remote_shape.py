@@ -106,7 +106,7 @@ def _values_of(data: bytes) -> dict[str, Any]:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ModelFormatError("config.json is damaged: it is no JSON.") from error
+        raise ModelFormatError("config.json is damaged: it is not JSON.") from error
     if not isinstance(values, dict):
         raise ModelFormatError("config.json is damaged: it holds no object.")
     return values

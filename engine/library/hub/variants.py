@@ -105,7 +105,7 @@ def _safetensors_variants(files: Sequence[HubFile]) -> list[Variant]:
     if "config.json" not in names:
         refused = "It has weights and no config.json, so their meaning is unknown."
     elif not whole and "model.safetensors.index.json" not in names:
-        refused = "Its weights lie in parts, and the list of the parts is missing."
+        refused = "Its weights are in several files, and their index is missing."
     elif not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
         refused = "It has no tokenizer that Hearth reads."
     wanted = (*weights, *beside, *(file for file in files if re.fullmatch(r"activation/activation_\d+\.pt", file.name)))

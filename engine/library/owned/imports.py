@@ -17,14 +17,14 @@ from engine.bundle.bundle import BundleSource
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
 from engine.files import spelled
-from engine.job import CancelCheck
+from engine.job import CancelCheck, CountProgress
 from engine.library.owned.library_file import flush_folder
 from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
 from engine.loading import embedding_models
 from engine.loading.opening import read_tokenizer
 from engine.model.model_files import OpenedModel, open_model
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 from engine.sparsity.powerinfer_predictors import predictor_files
 from engine.sparsity.stats import activation_files
 
@@ -116,14 +116,14 @@ def _companions(opened: OpenedModel) -> Iterator[Path]:
             yield from (beside / name for name in artefacts.file_names(kind) if (beside / name).is_file())
 
 
-# ------------------------------------------------------------------ copies
+# --- copies
 
 
 def copy_checked(
     source: Path,
     target: Path,
-    copied: Callable[[int], None],
-    checked: Callable[[int], None],
+    copied: CountProgress,
+    checked: CountProgress,
     cancelled: CancelCheck,
 ) -> str:
     """Copy a file so that the target is complete or absent, read it back and compare; return its SHA-256.
@@ -140,7 +140,7 @@ def copy_checked(
         with part.open("rb") as reading:
             found = _pump(reading.read, lambda piece: None, checked, cancelled)
         if found != wanted:
-            raise LibraryError(f"{target} came out differently from {source}.", "Check the disk, and try again.")
+            raise LibraryError(f"{target} differs from {source}.", "Check the disk, and try again.")
         os.replace(part, target)
         flush_folder(target.parent)
     except BaseException as error:
@@ -151,7 +151,7 @@ def copy_checked(
     return wanted
 
 
-def file_hash(path: Path, progress: Callable[[int], None], cancelled: CancelCheck) -> str:
+def file_hash(path: Path, progress: CountProgress, cancelled: CancelCheck) -> str:
     """Return the SHA-256 of a file. Raises: OSError, Cancelled."""
     with path.open("rb") as reading:
         return _pump(reading.read, lambda piece: None, progress, cancelled)
@@ -159,8 +159,8 @@ def file_hash(path: Path, progress: Callable[[int], None], cancelled: CancelChec
 
 def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
     """Return the error for a failure of the disk."""
-    if error.errno in NO_ROOM:
-        return DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.")
+    if error.errno in DISK_FULL:
+        return DiskSpaceError(f"The disk accepted no more data while {path} was written: {error.strerror}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return LibraryError(f"{error.filename or path} may not be changed: {error.strerror}.", "Choose another folder.")
     return LibraryError(f"{error.filename or path}: {error.strerror or error}.", "Check the disk, and try again.")
@@ -190,7 +190,7 @@ def _flush(file: IO[bytes]) -> None:
 def _pump(
     read: Callable[[int], bytes],
     write: Callable[[bytes], object],
-    progress: Callable[[int], None],
+    progress: CountProgress,
     cancelled: CancelCheck,
 ) -> str:
     digest, done = hashlib.sha256(), 0

@@ -55,7 +55,7 @@ class Library:
         self._file = LibraryFile(spelled(home))
         self._heads = Heads(self._file.home / "heads.json")
 
-    # ------------------------------------------------------------------ where
+    # --- where
 
     @property
     def home(self) -> Path:
@@ -99,7 +99,7 @@ class Library:
         part = as_part(variant, "") if variant else ""
         return checked_id(f"{owner}/{name}-{part}" if part else f"{owner}/{name}")
 
-    # ------------------------------------------------------------------ what is there
+    # --- what is there
 
     def models(self) -> list[InstalledModel]:
         """Return all models with their state: the bundled one first, then by name.
@@ -163,7 +163,7 @@ class Library:
         with self._file.locked():
             yield self._file.read()
 
-    # ------------------------------------------------------------------ taking in
+    # --- taking in
 
     def register(self, model: StoredModel) -> InstalledModel:
         """Add a model whose files are in its folder to the list; it replaces one with the same id.
@@ -254,7 +254,7 @@ class Library:
                 contents.models[id] = model
         return self.get(id)
 
-    # ------------------------------------------------------------------ giving up
+    # --- giving up
 
     def remove(self, id: str) -> str:
         """Remove a model from the list and move its files to the trash if they belong to Hearth; return a token for
@@ -306,7 +306,7 @@ class Library:
         """Return the files of removed models that still exist."""
         return trash.left(self._file.read())
 
-    # ------------------------------------------------------------------ moving and checking
+    # --- moving and checking
 
     def relocate(self, folder: Path, job: Job = Job()) -> Path:
         """Move all of Hearth's models, and set the folder for new ones; return it. Progress in bytes.
@@ -342,7 +342,7 @@ class Library:
             job.progress(done, model.n_bytes)
         return damaged
 
-    # ------------------------------------------------------------------ remarks
+    # --- remarks
 
     def set_prepared(self, id: str, bundle: Path | None = None, still_needed: str = "") -> InstalledModel:
         """Record that a model was prepared.

@@ -22,7 +22,7 @@ from engine.files import matching, replace_file
 from engine.formats.json_text import read_object
 from engine.library.owned.stored_models import Remarks, StoredModel, from_plain_model, is_file_name, is_id, to_plain
 from engine.plain_config import from_plain
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class LibraryFile:
                 self._held = False
                 lock.release()
 
-    # ------------------------------------------------------------------ the file
+    # --- the file
 
     def _state(self) -> tuple[int, int, int] | None:
         try:
@@ -187,7 +187,7 @@ class LibraryFile:
             )
         folder = from_plain(str, values.get("folder", ""), "folder")
         if folder and (not os.path.isabs(folder) or "\0" in folder):
-            raise ModelFormatError(f"The models folder is said to be {folder[:80]!r}.")
+            raise ModelFormatError(f"The models folder is set to {folder[:80]!r}.")
         root = Path(folder) if folder else self.home
         contents = Contents(root)
         for i, entry in enumerate(_list(values, "models")):
@@ -219,7 +219,7 @@ class LibraryFile:
             state = self._state()
         self._kept = None if state is None else (state, text)
 
-    # ------------------------------------------------------------------ damage
+    # --- damage
 
     def _made_anew(self, error: EngineError) -> Contents:
         """Keep the damaged list under another name and rebuild it."""
@@ -250,7 +250,7 @@ class LibraryFile:
         return contents
 
 
-# ------------------------------------------------------------------ receipts
+# --- receipts
 
 
 def write_receipt(model: StoredModel, into: Path | None = None) -> None:
@@ -321,26 +321,26 @@ def _copy(source: Path, target: Path) -> None:
     write_durably(target, source.read_bytes())
 
 
-# ------------------------------------------------------------------ foreign values
+# --- foreign values
 
 
 def _list(values: dict[str, Any], key: str) -> list[Any]:
     found = values.get(key, [])
     if not isinstance(found, list):
-        raise ModelFormatError(f"{key} is no list.")
+        raise ModelFormatError(f"{key} is not a list.")
     return found
 
 
 def _dict(values: dict[str, Any], key: str) -> dict[str, Any]:
     found = values.get(key, {})
     if not isinstance(found, dict):
-        raise ModelFormatError(f"{key} is no object.")
+        raise ModelFormatError(f"{key} is not an object.")
     return found
 
 
 def _remarks(id: str, found: object) -> Remarks:
     if not is_id(id):
-        raise ModelFormatError(f"Something is remembered of {id[:80]!r}, which is no id of a model.")
+        raise ModelFormatError(f"Something is stored for {id[:80]!r}, which is not a model id.")
     remarks: Remarks = from_plain(Remarks, found, f"remarks of {id}")
     remarks.check(id)
     return remarks
@@ -348,7 +348,7 @@ def _remarks(id: str, found: object) -> Remarks:
 
 def _removed(found: object, root: Path) -> Removed:
     if not isinstance(found, dict):
-        raise ModelFormatError("What was removed is no object.")
+        raise ModelFormatError("The record of removed files is not an object.")
     model = from_plain_model(found.get("model"), root, "removed.model")
     gone: Removed = from_plain(Removed, {**found, "model": model}, "removed")
     _check_names(gone.trash, (*gone.names, *gone.bundle))
@@ -363,7 +363,7 @@ def _leftover(found: object) -> Leftover:
 
 def _check_names(folder: str, names: tuple[str, ...]) -> None:
     if not os.path.isabs(folder) or "\0" in folder or not all(is_file_name(name) for name in names):
-        raise ModelFormatError(f"What lies in {folder[:80]!r} is invalid.")
+        raise ModelFormatError(f"The content of {folder[:80]!r} is invalid.")
 
 
 @contextlib.contextmanager
@@ -372,8 +372,10 @@ def _words(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM:
-            raise DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.") from error
+        if error.errno in DISK_FULL:
+            raise DiskSpaceError(
+                f"The disk accepted no more data while {path} was written: {error.strerror}."
+            ) from error
         raise LibraryError(
             f"{error.filename or path} cannot be written: {error.strerror or error}.", "Make the folder writable."
         ) from error

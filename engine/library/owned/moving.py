@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.bundle.bundle import shifted
 from engine.errors import Cancelled, EngineError, LibraryError
-from engine.job import CancelCheck, Job
+from engine.job import CancelCheck, CountProgress, Job
 from engine.library.owned.disk_space import check_free_space
 from engine.library.owned.imports import copy_checked, disk_refused
 from engine.library.owned.library_file import (
@@ -75,7 +75,7 @@ def move_all(file: LibraryFile, target: Path, job: Job) -> None:
             drop_copies(Path(before))
         try:
             if target.exists() and not target.is_dir():
-                raise LibraryError(f"{target} is no folder.", "Choose a folder.")
+                raise LibraryError(f"{target} is not a folder.", "Choose a folder.")
             target.mkdir(parents=True, exist_ok=True)
             is_moved, old = False, target
             while not is_moved:
@@ -155,7 +155,7 @@ def drop_copies(target: Path) -> None:
     drop_empty(target / INCOMING, (), above=0)
 
 
-# ------------------------------------------------------------------ one after another
+# --- one after another
 
 
 def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
@@ -166,8 +166,7 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
         check_free_space(target, sum(item.n_bytes for item in items if item.source in far), doing="copied")
     total, done = sum(item.n_bytes for item in items), 0
     for item in items:
-        if job.cancelled():
-            raise Cancelled
+        job.stop_if_cancelled()
         job.progress(done, total)
         copied = None
         try:
@@ -186,7 +185,7 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
     job.progress(total, total)
 
 
-def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: CancelCheck) -> Path:
+def _copied(item: Item, target: Path, progress: CountProgress, cancelled: CancelCheck) -> Path:
     """Copy the item's files to a hidden folder and return it. Reuses what an interrupted call finished."""
     folder, done = _copies(item, target), 0
     if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):
@@ -328,7 +327,7 @@ def _check_target(contents: Contents, target: Path) -> None:
         own = [model.folder] if model.owned else []
         for inner in (*own, model.prepared):
             if inner and target.is_relative_to(inner):
-                raise LibraryError(f"{target} lies in the folder of {model.name}.", "Choose another folder.")
+                raise LibraryError(f"{target} is in the folder of {model.name}.", "Choose another folder.")
     for item in _items(contents, target):
         taken = [name for name in (*item.sizes, RECEIPT) if os.path.lexists(file_below(item.target, name))]
         if taken or (is_prepared_folder(item.target) and os.path.lexists(item.target)):

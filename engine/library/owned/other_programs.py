@@ -45,7 +45,7 @@ def models_of_other_programs() -> Iterator[FoundModel]:
         yield from _in_folder(root, "GPT4All")
 
 
-# ------------------------------------------------------------------ folders of GGUF files
+# --- folders of GGUF files
 
 
 def _in_folder(root: Path, program: Origin) -> Iterator[FoundModel]:
@@ -88,7 +88,7 @@ def _ggufs(root: Path) -> list[Path]:
     return found
 
 
-# ------------------------------------------------------------------ Ollama
+# --- Ollama
 
 
 def _in_ollama(root: Path) -> Iterator[FoundModel]:
@@ -128,7 +128,7 @@ def _model_blob(manifest: Path) -> str | None:
     return f"sha256-{digest[1]}" if digest else None
 
 
-# ------------------------------------------------------------------ where they keep them
+# --- where they keep them
 
 
 def _lm_studio_folders() -> list[Path]:

@@ -31,8 +31,8 @@ def owned_names(model: StoredModel) -> list[str]:
     receipt = read_receipt(folder) if model.owned else None
     if receipt is None or receipt.id != model.id:
         return []
-    told = {file.name for file in receipt.files}
-    names = [file.name for file in model.files if file.name in told]
+    in_receipt = {file.name for file in receipt.files}
+    names = [file.name for file in model.files if file.name in in_receipt]
     return [*dict.fromkeys([*names, *bundle_names(folder)]), RECEIPT]
 
 
@@ -46,8 +46,8 @@ def permitted(folder: Path, names: Iterable[str]) -> list[str]:
     receipt = read_receipt(folder)
     if receipt is None:
         return []
-    told = {file.name for file in receipt.files} | set(bundle_names(folder))
-    return [*(name for name in names if name in told), RECEIPT]
+    in_receipt = {file.name for file in receipt.files} | set(bundle_names(folder))
+    return [*(name for name in names if name in in_receipt), RECEIPT]
 
 
 def drop_stale(before: StoredModel, after: StoredModel) -> None:

@@ -88,7 +88,7 @@ class StoredModel:
     def check(self) -> None:
         """Raise ModelFormatError with the field's name for invalid values."""
         if not is_id(self.id):
-            raise ModelFormatError(f"{self.id[:80]!r} is no id of a model.")
+            raise ModelFormatError(f"{self.id[:80]!r} is not an id of a model.")
         _check_path(self.id, "folder", self.folder)
         _check_path(self.id, "prepared", self.prepared)
         if not self.folder:
@@ -98,13 +98,15 @@ class StoredModel:
         names = [file.name for file in self.files]
         for file in self.files:
             if not is_file_name(file.name):
-                raise ModelFormatError(f"{self.id} lists {file.name[:80]!r}, which is no name of a file in its folder.")
+                raise ModelFormatError(
+                    f"{self.id} lists {file.name[:80]!r}, which is not a name of a file in its folder."
+                )
             if not 0 <= file.n_bytes < _MAX_BYTES or not _SHA256.fullmatch(file.sha256):
                 raise ModelFormatError(f"The size or the SHA-256 of {file.name[:80]} of {self.id} is invalid.")
         if len({name.casefold() for name in names}) < len(names):
             raise ModelFormatError(f"{self.id} lists a file twice.")
         if self.path and self.path not in names:
-            raise ModelFormatError(f"{self.id} is opened by {self.path[:80]!r}, which is none of its files.")
+            raise ModelFormatError(f"{self.id} is opened by {self.path[:80]!r}, which is not one of its files.")
         _check_rate(self.id, self.measured_tok_s)
 
 
@@ -145,7 +147,7 @@ def is_id(id: str) -> bool:
 def checked_id(id: str) -> str:
     """Return the id. Raises: LibraryError if it is invalid."""
     if not isinstance(id, str) or not is_id(id):
-        raise LibraryError(f"{str(id)[:80]!r} is no id of a model.", "Ids are written as owner/name.")
+        raise LibraryError(f"{str(id)[:80]!r} is not an id of a model.", "Ids are written as owner/name.")
     return id
 
 
@@ -176,7 +178,7 @@ def with_remarks(model: StoredModel, remarks: Remarks | None) -> StoredModel:
 
 def _check_path(id: str, word: str, path: str) -> None:
     if "\0" in path or len(path) > 32767 or (path and not os.path.isabs(path)):
-        raise ModelFormatError(f"The {word} of {id} is {path[:80]!r}, which is no absolute path.")
+        raise ModelFormatError(f"The {word} of {id} is {path[:80]!r}, which is not an absolute path.")
 
 
 def _check_rate(id: str, tok_s: float | None) -> None:

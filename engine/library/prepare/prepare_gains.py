@@ -126,7 +126,7 @@ class Gains:
         fast, slow = self.tok_s(ways), self.tok_s(replace(ways, **{step: False}))
         return None if fast is None or slow is None else fast / slow
 
-    # ------------------------------------------------------------ what is not there yet
+    # --- what is not there yet
 
     def _prepared(self, ways: Ways) -> Setting:
         setting = self._setting

@@ -184,12 +184,12 @@ class Outlook:
             case "convert":
                 if self.gains.reads_all_of_down:
                     return f"The file does not keep a neuron's weights together, so that none can be skipped{faster}."
-                return f"Laid out for this engine the weights are read faster{faster}."
+                return f"In this engine's layout, weights are read faster{faster}."
             case "profile":
                 return f"Counts which neurons fire most; those go on the GPU{faster}."
         if has_sign_predictors(self.opened):
             return f"The instant predictor is in use; a trained one skips more{faster}."
-        return f"Predictors tell which neurons will fire, so that the others are not read{faster}."
+        return f"Predictors estimate which neurons will fire; the others are not read{faster}."
 
 
 def outlook(

@@ -21,7 +21,7 @@ from engine.errors import DiskSpaceError, EngineError, LibraryError, ModelNotFou
 from engine.formats.json_text import read_object
 from engine.library.records import PrepareStage
 from engine.plain_config import from_plain
-from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.artifact_files import DISK_FULL
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def keep_state(state: PrepareState) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {"schema_version": _SCHEMA, **asdict(state)})
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             raise DiskSpaceError(f"The disk that holds {file.parent} is full.") from error
         raise LibraryError(f"{file} cannot be written: {error.strerror or error}.", "Make it writable.") from error
 
@@ -129,7 +129,7 @@ def _running(note: Path) -> str:
     return found if isinstance(found, str) and found else "Another model"
 
 
-# ------------------------------------------------------------------ pace
+# --- pace
 
 
 def read_pace(machine: str, stage: str) -> float | None:
@@ -154,7 +154,7 @@ def _paces() -> dict[str, Any]:
         return {}
 
 
-# ------------------------------------------------------------------ where
+# --- where
 
 
 def _file(model: str) -> Path:

@@ -32,7 +32,7 @@ Report = Callable[[str, int, int], None]  # stage of the job, done, total
 CANCEL_S = 0.5  # to end by itself before it is killed
 _LOOK_S = 0.1
 _NICENESS = 10  # chatting goes first
-_HINT = "Try again: it goes on where it was. If memory is short, close other programs."
+_HINT = "Try again: it continues where it stopped. If memory is short, close other programs."
 
 
 class Jobs(Protocol):
@@ -108,7 +108,7 @@ class StageProcess:
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------ the child
+    # --- the child
 
     def _start(self) -> None:
         if self._child is not None:

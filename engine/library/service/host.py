@@ -29,7 +29,7 @@ NEWS_EVERY_S = 0.2
 NICENESS = 10  # chatting goes first
 # Threads per queue. A job that waits for a network must not delay one that needs none.
 QUEUES: dict[QueueName, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
-WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that go on by themselves
+WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that continue by themselves
 
 Values = dict[str, Any]
 
@@ -65,7 +65,7 @@ class LibraryHost:
         self._start("news", self._report_changes)
         self._start("opening", self._open)
 
-    # -------------------------------------------------------------- what is asked
+    # --- what is asked
 
     def submit(self, request: protocol.Request) -> None:
         """Accept a request and return at once."""
@@ -111,7 +111,7 @@ class LibraryHost:
         if not self._waits:
             self._services.close()
 
-    # -------------------------------------------------------------- threads
+    # --- threads
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=f"library-{name}", daemon=True).start()
@@ -143,7 +143,7 @@ class LibraryHost:
             event: protocol.Event = protocol.Finished(request.id, _plain(kind.run(self._services, given, job)))
         except Cancelled:
             event = protocol.Finished(request.id, {"cancelled": True})
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get any error
             event = failure_of(request, error)
         with self._lock:
             self._known.pop(request.id, None)
@@ -165,7 +165,7 @@ class LibraryHost:
         if downloads:
             self._changed("downloads")
 
-    # -------------------------------------------------------------- news
+    # --- news
 
     def _changed(self, topic: str) -> None:
         with self._lock:

@@ -49,7 +49,7 @@ class LibraryJob:
     takes: Mapping[str, type] = field(default_factory=dict)
 
 
-# ------------------------------------------------------------------ this PC, and what it could run
+# --- this PC, and what it could run
 
 
 def _machine(services: Services, given: Values, job: LibraryContext) -> Values:
@@ -81,7 +81,7 @@ def _estimate(services: Services, given: Values, job: LibraryContext) -> Values:
     return to_json(services.previews.preview(installed.path, machine, budget, context, activation=installed.activation))
 
 
-# ------------------------------------------------------------------ the hub
+# --- the hub
 
 
 def _search(services: Services, given: Values, job: LibraryContext) -> Values:
@@ -134,7 +134,7 @@ def _token(services: Services, given: Values, job: LibraryContext) -> Values:
     return services.credentials.state()
 
 
-# ------------------------------------------------------------------ downloads
+# --- downloads
 
 
 def _downloads(services: Services, given: Values, job: LibraryContext) -> Values:
@@ -177,7 +177,7 @@ def _forget_download(services: Services, given: Values, job: LibraryContext) -> 
     return {}
 
 
-# ------------------------------------------------------------------ what is owned
+# --- what is owned
 
 
 def _library(services: Services, given: Values, job: LibraryContext) -> Values:
@@ -257,7 +257,7 @@ def _update_install(services: Services, given: Values, job: LibraryContext) -> V
     return {}
 
 
-# ------------------------------------------------------------------ preparing
+# --- preparing
 
 
 def _prepare_plan(services: Services, given: Values, job: LibraryContext) -> Values:

@@ -176,7 +176,7 @@ class Services:
         if downloads is not None:
             downloads.close()
 
-    # -------------------------------------------------------------- the reported state
+    # --- the reported state
 
     def news(self, topic: str) -> dict[str, Any]:
         """Return the whole state of a topic as JSON."""

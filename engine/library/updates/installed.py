@@ -1,4 +1,4 @@
-"""How this Hearth was installed, and the versions that lie beside it.
+"""How this Hearth was installed, and the versions that are beside it.
 
 installer/linux/install.sh puts each version into a folder of its own, lib/hearth/VERSION, and lets the link
 lib/hearth/current lead to one of them. A running program keeps its folder while the link changes. Hearth installs
@@ -67,7 +67,7 @@ def previous() -> str:
 
 
 def _is_version(path: Path) -> bool:
-    """Return whether a version lies there. An installation that was killed leaves folders of other names."""
+    """Return whether a version is there. An installation that was killed leaves folders of other names."""
     return path.name[:1].isdigit() and (path / "hearth").is_file()
 
 

@@ -69,7 +69,7 @@ def look(folder: Path, own: str = __version__, today: date | None = None, job: J
         for block in blocks:
             job.stop_if_cancelled()
             if time.monotonic() - began > LIST_S:
-                raise UpdateError.of("unreachable", "The place of updates answers too slowly.", "Try again later.")
+                raise UpdateError.of("unreachable", "The update server answers too slowly.", "Try again later.")
             data += block
             if len(data) > MAX_BYTES:
                 raise UpdateError.of("size", f"The list of updates is longer than {MAX_BYTES >> 10} KB.")
@@ -84,7 +84,7 @@ def look(folder: Path, own: str = __version__, today: date | None = None, job: J
     if numbers(found.version) < numbers(newest) or found.released < seen_day:
         raise UpdateError.of(
             "rollback", f"The list of updates names version {found.version} of {found.released}; "
-            f"this PC knows version {newest} already.", "Try again later: somebody may offer you an old version.",
+            f"this PC knows version {newest} already.", "Try again later: someone may be offering an old version.",
         )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / SEEN, json.dumps({"version": found.version, "released": found.released.isoformat()}).encode())
@@ -100,7 +100,7 @@ def download(folder: Path, version: str, own: str = __version__, job: Job | None
     found = look(folder, own, job=job)
     file = found.file_for(installed.platform())
     if numbers(found.version) <= numbers(own) or found.version != version:
-        raise UpdateError.of("rollback", f"Version {version} is offered no more; now it is {found.version}.")
+        raise UpdateError.of("rollback", f"Version {version} is no longer offered; the newest is {found.version}.")
     if file is None:
         raise UpdateError.of(
             "platform", f"Version {found.version} has no file for this system.", "Look at its web page."
@@ -180,7 +180,7 @@ def _answer(address: str) -> Iterator[Iterator[bytes]]:
         raise UpdateError.of("cut off", "The connection ended too early.", "Try again.") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         log.info("no update could be fetched: %s", type(error).__name__)
-        raise UpdateError.of("unreachable", "The place of updates does not answer.", "Try again later.") from error
+        raise UpdateError.of("unreachable", "The update server does not answer.", "Try again later.") from error
 
 
 def _refuse_plain(request: httpx2.Request) -> None:

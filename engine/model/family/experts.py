@@ -28,7 +28,7 @@ def refuse_layers_without(read: Reader) -> None:
 
 
 def layers_without_experts(number: int, neurons: int | None) -> dict[str, Any]:
-    """Return how many leading layers have one FFN of so many neurons instead of experts."""
+    """Return how many leading layers have one FFN of this many neurons instead of experts."""
     return {"n_dense_layers": number, "dense_d_ff": (neurons or 0) if number else 0}
 
 

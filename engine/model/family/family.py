@@ -218,7 +218,7 @@ def windows(read: Reader, n_layers: int, size: int | None, default: Callable[[in
     if kinds is None:
         return tuple(size if default(layer) else 0 for layer in range(n_layers))
     if len(kinds) != n_layers or not all(kind in ("full_attention", "sliding_attention") for kind in kinds):
-        raise UnsupportedModelError(f"layer_types in {read.where} is no list of {n_layers} known kinds of layer.")
+        raise UnsupportedModelError(f"layer_types in {read.where} is not a list of {n_layers} known kinds of layer.")
     return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
 
 
@@ -230,7 +230,7 @@ def windows_from_gguf(
     if isinstance(read.values.get(key), list):
         pattern = read.required(key, list)
         if len(pattern) != n_layers or not all(isinstance(windowed, bool) for windowed in pattern):
-            raise ModelFormatError(f"{key} is no list of {n_layers} truth values.")
+            raise ModelFormatError(f"{key} is not a list of {n_layers} truth values.")
         return tuple(size if windowed else 0 for windowed in pattern)
     if (period := read.optional(key, int, 0)) > 0:
         return tuple(size if (layer + 1) % period else 0 for layer in range(n_layers))

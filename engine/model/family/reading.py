@@ -48,7 +48,7 @@ def numbers_by_layer(read: Reader, key: str, n_layers: int, least: int = 1) -> l
     if not isinstance(values, list):
         return [read.required(key, int)] * n_layers
     if len(values) != n_layers or not all(type(value) is int and least <= value < 1 << 32 for value in values):
-        raise ModelFormatError(f"{key} in {read.where} is no list of {n_layers} whole numbers from {least} on.")
+        raise ModelFormatError(f"{key} in {read.where} is not a list of {n_layers} whole numbers from {least} on.")
     return values
 
 
@@ -71,5 +71,5 @@ def token_ids(read: Reader, key: str) -> list[int]:
         return []
     ids = value if isinstance(value, list) else [value]
     if not all(type(token) is int and abs(token) < 1 << 64 for token in ids):
-        raise ModelFormatError(f"{key} in {read.where} is {str(value)[:60]}; expected are whole numbers.")
+        raise ModelFormatError(f"{key} in {read.where} is {str(value)[:60]}; whole numbers are needed.")
     return ids

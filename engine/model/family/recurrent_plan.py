@@ -55,7 +55,6 @@ def _add_delta(plan: Plan, layer: int, spec: DeltaSpec) -> None:
 
 
 def _add_mamba(plan: Plan, layer: int, spec: DeltaSpec) -> None:
-    """Add the tensors of a Mamba-2 layer."""
     names, heads, d = plan.layout.names, spec.value_heads, plan.config.d_model
     rows = {"attention_gate": spec.value_width, "v": spec.value_width, "k": spec.key_width, "q": spec.key_width}
     rows["alpha"] = heads

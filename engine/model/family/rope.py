@@ -147,7 +147,7 @@ def _longrope(rope: Reader, original: int, factor: float, scale: float | None) -
 def _divisors(rope: Reader, key: str) -> tuple[float, ...]:
     values = rope.required(key, list)
     if not values or not all(type(value) in (int, float) and abs(value) < 1 << 64 for value in values):
-        raise ModelFormatError(f"{key} in {rope.where} is no list of numbers.")
+        raise ModelFormatError(f"{key} in {rope.where} is not a list of numbers.")
     return tuple(float(value) for value in values)
 
 

@@ -255,7 +255,7 @@ def rotate_and_store_calls(
 
     first: the first rotated number of a head. q_rotated: those of q, if they are not in qkv yet.
     Shapes: qkv [H + 2 H_kv, head_dim], in a shared layout [H + H_kv, head_dim]; angles [2, R / 2], R = 0 rotates
-    nothing; q_rotated [H, n], whose rows may lie apart. Items: heads.
+    nothing; q_rotated [H, n], rows need not be contiguous. Items: heads.
     """
     stored = place.n_kv_heads if place.layout.shared else 2 * place.n_kv_heads
     assert qkv.shape == (n_heads + stored, place.layout.head_dim)

@@ -53,7 +53,7 @@ def gelu_tanh(x: Any, threshold: Any) -> Any:
 
 @inline
 def clamped_silu(x: Any, limit: Any) -> Any:
-    x = smaller(limit, x)  # in this order what is no number stays none
+    x = smaller(limit, x)  # in this order what is not a number stays none
     return mul(x, logistic(mul(x, spread(1.702))))
 
 

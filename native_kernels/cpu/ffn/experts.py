@@ -377,7 +377,7 @@ class ExpertVectors:
     """A row of numbers for each chosen expert, and the forms of them that the kernels of some codecs read."""
 
     def __init__(self, n_used: int, width: int, values: F32 | None = None) -> None:
-        """Allocate the rows, or take `values` [n_used, width], whose rows may lie apart."""
+        """Allocate the rows, or take `values` [n_used, width], rows need not be contiguous."""
         self.values: F32 = aligned_empty((n_used, width)) if values is None else values
         self.width = width
         self._forms: dict[str, U8] = {}
@@ -408,7 +408,7 @@ def product_calls(
 ) -> list[Call]:
     """out [K, N] = each chosen expert's rows [N, D] times x: one vector for all, or a row for each expert.
 
-    The rows of x and out may lie apart.
+    The rows of x and out need not be contiguous.
     """
     w = matrices.first
     each = 0 if x.ndim == 1 else x.strides[0]
@@ -519,7 +519,7 @@ def sum_calls(matrices: ExpertMatrices, chosen: Chosen, rows: ExpertRows, out: F
 
 @dataclass(frozen=True, eq=False)
 class Residency:
-    """Which experts of a layer a GPU computes, and how often the experts were chosen of late.
+    """Which experts of a layer a GPU computes, and how often the experts were chosen recently.
 
     resident: u8 [E]. heat: f32 [E], to which each choice adds growth[0]. missing: i64 [1], experts of the last token
     that were not resident.
@@ -536,7 +536,7 @@ def missing_calls(
 ) -> list[Call]:
     """The calls over all chosen experts, as calls over those of `published` that are not resident.
 
-    published: i32 [2 K + 1], ids and the bits of the weights. rows: lists that are made anew for every token.
+    published: i32 [2 K + 1], ids and the bits of the weights. rows: lists made for every token.
     """
     n_used, targets, found = len(chosen.ids), [], []
     for call in calls:

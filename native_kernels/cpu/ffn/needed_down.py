@@ -46,7 +46,7 @@ from native_kernels.cpu.runtime.simd import (
 
 # Limits of the segments' sums: larger ones would not stay in the caches, or cost more than stream reads gain. The share
 # is one part in this many of the matrix.
-ROOM_BYTES, _ROOM_SHARE = 4 << 20, 8  # the share is one part of so many of the matrix
+BUFFER_BYTES, _BUFFER_SHARE = 4 << 20, 8  # the share: 1 / n of the matrix
 # Minimum neurons of a segment: beginning its sums and adding them to the others moves two vectors a token.
 _SHORTEST, _SHORTEST_OF_TOKEN = 32, 8
 # Neurons of a block. Each token has some of them, which are added several at a time; with 64, two tokens of q4_0 take a
@@ -246,7 +246,7 @@ def _pairs(codec: str, max_tokens: int) -> int:
 
 def cut_of(w: PackedMatrix, max_tokens: int) -> tuple[int, int]:
     """Return the number of chunks of a row, and the maximum number of segments."""
-    room = min(ROOM_BYTES, w.n_rows * w.row_bytes // _ROOM_SHARE) // (4 * max_tokens * w.n_cols)
+    room = min(BUFFER_BYTES, w.n_rows * w.row_bytes // _BUFFER_SHARE) // (4 * max_tokens * w.n_cols)
     wide = pieces_of(w)
     segments = max(1, min(room, ITEMS // wide))
     return max(wide, min(ITEMS // segments, -(-SUMS[w.codec].units(w.n_cols) // UNITS))), segments
@@ -273,7 +273,7 @@ class DownBuffers:
     def make(cls, max_tokens: int, w: PackedMatrix, n_workers: int) -> DownBuffers:
         """Allocate for layers with a down matrix like w, which `adds_up` accepts.
 
-        Cost: at most ROOM_BYTES or a row per token; for codecs with reordered sums also a row per worker and token.
+        Cost: at most BUFFER_BYTES or a row per token; for codecs with reordered sums also a row per worker and token.
         """
         assert 1 <= max_tokens <= MOST_TOKENS < _STARTS, "every token has a start in front of a block's lists"
         size = 4 * _STARTS + 8 * _BLOCK + 8 * _pairs(w.codec, max_tokens)

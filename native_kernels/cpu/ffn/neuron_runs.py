@@ -1,7 +1,7 @@
 """The FFN neuron by neuron, for matrices whose three rows of a neuron are adjacent; sparse_ffn decides when.
 
 Gate, up and down of some neurons are read one after another, so that each neuron's bytes are one stream: a CPU
-prefetches by itself within a stream, and starts anew with every other. The listed neurons are split into segments of
+prefetches by itself within a stream, and starts again with every other. The listed neurons are split into segments of
 equal length, which depends only on their number. A worker sums each of its segments and combines sums wherever it has
 both halves of a node in the tree over all segments; `adds_sums` then sums the rest of the tree, by columns. So the
 result depends neither on the number of workers nor on which neurons each had.
@@ -83,7 +83,6 @@ NO_WORDS = (1 << 62, *[0] * (_WORDS - 1))
 
 @inline
 def _segment(n: int, least: int) -> int:
-    """Return the neurons of a segment."""
     size = least
     while n > SEGMENTS * size:
         size *= 2
@@ -270,4 +269,4 @@ def adds_sums(codec: str) -> Any:
     return add_sums
 
 
-ROOM_BYTES = 4 * LANES * (_DEPTH + 1) + 16 * SEGMENTS
+BUFFER_BYTES = 4 * LANES * (_DEPTH + 1) + 16 * SEGMENTS

@@ -50,7 +50,7 @@ class Chosen:
 
     @classmethod
     def make(cls, n_experts: int, n_used: int) -> Chosen:
-        """Buffers for so many experts of which so many are used."""
+        """Allocate for a router that chooses n_used of n_experts."""
         order = aligned_empty(1 + n_used * MOST_TOKENS, np.int64) if n_used < n_experts else None
         return cls(
             aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64), order
@@ -112,7 +112,7 @@ def _share_of_near(scores: Any, n_experts: Any, marks: Any, best: Any, margin: A
 
 @kernel
 def _choose(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
+    """One item: the experts of the highest scores, of equal ones the first; what is not a number comes last.
 
     args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
     scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added

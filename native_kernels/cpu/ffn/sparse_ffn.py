@@ -180,7 +180,7 @@ def _down(codec: str) -> Kernel:
             least = get_int(own)
             if n >= least:
                 begin(lo, hi, d, out, bias, sums)
-                add_sums(own, n, lo, hi, d, out, sums, scratch + get_int(args + 96) - neuron_runs.ROOM_BYTES)
+                add_sums(own, n, lo, hi, d, out, sums, scratch + get_int(args + 96) - neuron_runs.BUFFER_BYTES)
                 finish(lo, hi, d, out, bias, sums)
                 if lo == 0 and counts != 0:
                     put_int(counts + 16, get_int(counts + 16) + count)
@@ -241,7 +241,7 @@ class Buffers:
         """Allocate for up to f neurons of width d and n_workers workers."""
         f_padded = -(-f // 16) * 16
         of_sums = max(of.scratch_bytes(d) for of in SUMS.values())
-        of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64 + neuron_runs.ROOM_BYTES
+        of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64 + neuron_runs.BUFFER_BYTES
         scratch = aligned_empty((n_workers, -(-of_worker // 64) * 64), np.uint8)
         shared = aligned_empty(neuron_runs.shared_bytes(d, n_workers), np.uint8)
         return cls(

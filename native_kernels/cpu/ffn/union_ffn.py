@@ -29,7 +29,7 @@ from native_kernels.cpu.gemm.gemm import (
     matmul_t_calls,
     pack_calls,
 )
-from native_kernels.cpu.products.listed_products import RowRoom, listed_calls
+from native_kernels.cpu.products.listed_products import RowBuffer, listed_calls
 from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.simd import (
@@ -185,7 +185,7 @@ class Workspace:
     """Working memory of an engine's products, shared by all layers."""
 
     scratch: Scratch
-    room: RowRoom
+    room: RowBuffer
     buffers: UnionBuffers
     _panels: dict[tuple[Form, int], Panels] = field(default_factory=dict)
     _firing: dict[tuple[str, int], Firing] = field(default_factory=dict)
@@ -305,9 +305,9 @@ def _or_none(array: Any) -> Any:
     return 0 if array is None else array
 
 
-def row_room(matrices: list[PackedMatrix], n_workers: int) -> RowRoom:
+def row_buffer(matrices: list[PackedMatrix], n_workers: int) -> RowBuffer:
     """Allocate scratch for rows of any of these matrices."""
-    return RowRoom.make(n_workers, max(matrix.row_bytes for matrix in matrices))
+    return RowBuffer.make(n_workers, max(matrix.row_bytes for matrix in matrices))
 
 
-__all__ = ["MOST_TOKENS", "UnionBuffers", "Words", "Workspace", "row_room", "union_calls"]
+__all__ = ["MOST_TOKENS", "UnionBuffers", "Words", "Workspace", "row_buffer", "union_calls"]

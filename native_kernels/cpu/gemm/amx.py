@@ -148,7 +148,7 @@ def product(a_parts: int, x_parts: int, wide: bool) -> Any:
     return operation(void, group_of(Factor), group_of(Factor), i64, group_of(Rows), i64, i64)(emit)
 
 
-# ---------------------------------------------------------------- numbers as bfloat16
+# --- numbers as bfloat16
 
 
 def _rounded(b: Any, x: Any) -> Any:

@@ -64,7 +64,7 @@ def pack_bytes(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def _ggml_layer(block: int, low: Any, high: Any) -> Any:
-    """Interleave rows of GGML's blocks of 32; `high` lays out their second 16 bytes, if there are so many."""
+    """Interleave rows of GGML's blocks of 32; `high` lays out their second 16 bytes, if there are that many."""
 
     @inline
     def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int, ahead: int) -> None:

@@ -55,7 +55,7 @@ BYTE_ROWS = 2 * LANES  # weight rows interleaved in a panel of bytes
 BYTE_TOKENS = 8 if LANES == 16 else 4  # tokens of a tile of bytes; 16 or 8 sums
 
 
-# ---------------------------------------------------------------- pieces
+# --- pieces
 
 
 def repeat(b: Any, count: Any, state: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
@@ -80,7 +80,7 @@ def repeat(b: Any, count: Any, state: Sequence[Any], body: Callable[[Any, list[A
     return carried
 
 
-# ---------------------------------------------------------------- float tiles
+# --- float tiles
 
 
 def float_tile(rows: int, vectors: int, step: int) -> Any:
@@ -204,7 +204,7 @@ DOTS_OF_HALVES = dot_tile(2, halves_to_floats, VH)
 DOTS_OF_BFLOATS = dot_tile(2, bfloats_to_floats, VS)
 
 
-# ---------------------------------------------------------------- byte tiles
+# --- byte tiles
 
 
 META_ROWS = 6  # words per token and group of 32 columns, written by `quantised`

@@ -45,7 +45,7 @@ def transposed(b: Any, rows: list[Any]) -> list[Any]:
     return rows
 
 
-# ---------------------------------------------------------------- columns for rows
+# --- columns for rows
 
 
 def limited(b: Any, i: int, count: Any, n: Any) -> Any:
@@ -107,7 +107,7 @@ def turn_halves(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any,
         store(b, b.add(target, times(b, target_step, i)), row)
 
 
-# ---------------------------------------------------------------- quants of many rows side by side
+# --- quants of many rows side by side
 
 
 @operation(F, i64, i64)

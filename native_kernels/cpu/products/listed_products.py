@@ -34,13 +34,13 @@ _WORDS_BYTES = 128  # before the rows: the arguments of their product
 
 
 @dataclass(frozen=True, eq=False)
-class RowRoom:
+class RowBuffer:
     """Each worker's memory for copied rows; shared by all products of an engine, which run one after another."""
 
     memory: NDArray[np.uint8]
 
     @classmethod
-    def make(cls, n_workers: int, row_bytes: int) -> RowRoom:
+    def make(cls, n_workers: int, row_bytes: int) -> RowBuffer:
         """Allocate for rows of up to row_bytes. Cost: 32 rows for each worker."""
         n_bytes = _WORDS_BYTES + ROWS * _step(row_bytes)
         return cls(aligned_empty((n_workers, -(-n_bytes // 4096) * 4096 + 256), np.uint8))
@@ -92,7 +92,7 @@ def listed_calls(
     tokens: I64,
     out: F32,
     scratch: Scratch,
-    room: RowRoom,
+    room: RowBuffer,
     stage: str = "",
 ) -> list[Call]:
     """Compute column i of out [max_tokens, N] = x times row rows.ids[i] of w [N, D], for the panels' tokens.
@@ -109,7 +109,7 @@ def listed_calls(
     own = (*rows, w.n_rows, w.row_bytes, _step(w.row_bytes), room.memory, room.memory.strides[0])
     product = _product(w.codec, form)
     if _WORDS_BYTES + ROWS * _step(w.row_bytes) > room.memory.shape[1]:
-        raise ValueError(f"the room for rows was made for shorter ones than of {w.row_bytes} bytes")
+        raise ValueError(f"the row buffer was made for rows shorter than {w.row_bytes} bytes")
     memory = (scratch.memory, scratch.memory.strides[0])
     args = arguments(w.data, row_step, w.n_cols, *places, tokens, out, out.strides[0], *memory, *own, product.address)
     keeps = (panels, w, rows, tokens, out, scratch, room, product)

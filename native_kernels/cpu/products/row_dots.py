@@ -88,7 +88,7 @@ class Codec(Protocol):
 
 
 def rows_at_once(codec: Codec) -> int:
-    """Return the rows of one pass."""
+    """Return how many rows one pass computes."""
     return 4 if codec.vector == "f32" else ROWS
 
 

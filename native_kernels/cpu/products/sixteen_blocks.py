@@ -142,7 +142,7 @@ class SixteenBlocks:
 
 
 def copied(b: Any, at: Any, n: Any, block: int = _BLOCK) -> Any:
-    """Copy n of sixteen blocks of so many bytes, pad with blocks of 0, and return the copy's address."""
+    """Copy n of sixteen blocks of this many bytes, pad with blocks of 0, and return the copy's address."""
     size, scale = block * _BLOCKS, block - 16
     copy = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(I8, size)), I64)
     for place in range(0, size, 16):

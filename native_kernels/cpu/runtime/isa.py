@@ -81,7 +81,7 @@ def tiles_refused() -> str:
     The result is meaningful only on a CPU that has them.
     """
     if not sys.platform.startswith("linux"):
-        return "they are asked for on Linux alone"
+        return "large pages are requested only on Linux"
     library = ctypes.CDLL(None, use_errno=True)
     if library.syscall(_ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA):
         return f"the system says: {os.strerror(ctypes.get_errno())}"

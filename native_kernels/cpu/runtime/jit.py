@@ -74,12 +74,12 @@ class Kernel:
         return bool(self._address) or (path is not None and path.exists())
 
     def assembly(self) -> str:
-        """Return the machine code as text, compiled anew, for inspection."""
+        """Return the machine code as text, compiled again, for inspection."""
         found: str = self._compiled()._library.get_asm_str()
         return found
 
     def llvm_ir(self) -> str:
-        """Return the optimised LLVM code as text, compiled anew."""
+        """Return the optimised LLVM code as text, compiled again."""
         found: str = self._compiled()._library.get_llvm_str()
         return found
 

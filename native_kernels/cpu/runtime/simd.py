@@ -82,7 +82,7 @@ def operation(result: Any, *arguments: Any) -> Callable[[Emit], Any]:
     return make
 
 
-# ---------------------------------------------------------------- pieces for operations
+# --- pieces for operations
 
 
 def group_of(kind: Any) -> Any:
@@ -211,7 +211,7 @@ def bfloats_to_floats(b: Any, bits: Any) -> Any:
     return b.bitcast(b.shl(b.zext(bits, VI), constant(VI, 16)), VF)
 
 
-# ---------------------------------------------------------------- single numbers
+# --- single numbers
 
 
 @operation(i64, i64)
@@ -263,7 +263,7 @@ def get_half(b: Any, at: Any) -> Any:
     return b.extract_element(halves_to_floats(b, splat(b, load(b, at, F16), VH)), ir.Constant(I32, 0))
 
 
-# ---------------------------------------------------------------- float vectors
+# --- float vectors
 
 
 @operation(F)
@@ -441,7 +441,6 @@ def bits_of_words(b: Any, at: Any, mask: Any) -> Any:
 
 @operation(i64, i64)
 def count_bits(b: Any, bits: Any) -> Any:
-    """Count the set bits."""
     return b.call(external(b, "llvm.ctpop.i64", I64, [I64]), [bits])
 
 
@@ -452,7 +451,7 @@ def lowest_bit(b: Any, bits: Any) -> Any:
     return b.call(fn, [bits, ir.Constant(BIT, 1)])
 
 
-# ---------------------------------------------------------------- integer and byte vectors
+# --- integer and byte vectors
 
 
 @operation(I)
@@ -526,7 +525,7 @@ def dot_signed(b: Any, sums: Any, x: Any, y: Any) -> Any:
     return dot_unsigned.emit(b, sums, b.select(negative, b.sub(none, x), x), b.select(negative, b.sub(none, y), y))
 
 
-# ---------------------------------------------------------------- memory and threads
+# --- memory and threads
 
 
 @operation(void, i64)

@@ -205,7 +205,7 @@ def _load() -> Any:
 
 
 def _architecture_to_test() -> int | None:
-    """Return what ARCHITECTURE_VARIABLE names. Raises: CudaUnavailableError if it is no architecture."""
+    """Return what ARCHITECTURE_VARIABLE names. Raises: CudaUnavailableError if it is not an architecture."""
     wanted = os.environ.get(ARCHITECTURE_VARIABLE)
     known = {str(one): one for one in SHARED_KIB}
     if wanted and wanted not in known:

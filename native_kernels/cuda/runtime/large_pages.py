@@ -28,7 +28,7 @@ class LargePages:
 
     def __init__(self, n_bytes: int) -> None:
         if sys.platform != "linux":
-            raise OSError("memory is had in large pages on Linux alone")
+            raise OSError("large pages are available only on Linux")
         self.n_bytes = -(-max(1, n_bytes) // LARGE_PAGE) * LARGE_PAGE
         self._mapped = mmap.mmap(-1, self.n_bytes + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         start = int(np.frombuffer(self._mapped, np.uint8).ctypes.data)

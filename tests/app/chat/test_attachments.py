@@ -1,4 +1,4 @@
-"""What files and pastes say: every usual encoding, PDF files, and everything that is no text or too much of it."""
+"""What files and pastes say: every usual encoding, PDF files, and everything that is not text or too much of it."""
 
 from __future__ import annotations
 

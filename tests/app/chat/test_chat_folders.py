@@ -131,7 +131,7 @@ def test_a_folder_is_renamed_merged_and_emptied_in_one_step(room: Room) -> None:
     assert folders()[-1] == "b"
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_written_is_said(room: Room, tmp_path: Path) -> 
     assert "Errno 2" in room.problems[0].details
 
 
-# ------------------------------------------------------------------ the acts of the window
+# --- the acts of the window
 
 
 def test_export_is_two_clicks_and_the_ending_says_what_is_written(

@@ -271,7 +271,7 @@ def test_an_open_edit_is_kept_until_it_is_closed_and_goes_with_its_message(tmp_p
     assert b"then killed" not in b"".join(one.read_bytes() for one in tmp_path.iterdir())
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 def test_chats_go_out_and_come_in(desk: Desk, tmp_path: Path, qtbot: Any) -> None:
@@ -446,7 +446,7 @@ def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkey
     desk.close()
 
 
-# ------------------------------------------------------------------ branches as plain data
+# --- branches as plain data
 
 
 def test_parents_that_lead_round_in_a_circle_end() -> None:

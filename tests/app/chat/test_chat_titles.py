@@ -64,7 +64,7 @@ def test_a_title_in_a_script_without_spaces_is_held_against_pairs_of_letters() -
     assert tidied("今日の天気予報", told) == ""
 
 
-# ------------------------------------------------------------------ beside the engine
+# --- beside the engine
 
 
 class Aside:

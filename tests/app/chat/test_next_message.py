@@ -185,7 +185,7 @@ def test_a_chat_deleted_meanwhile_keeps_it_in_the_bin(make_desk: MakeDesk) -> No
     assert desk.drafts == ["and then"]
 
 
-# ------------------------------------------------------------------ in the window
+# --- in the window
 
 
 @pytest.fixture

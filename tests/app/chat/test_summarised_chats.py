@@ -124,9 +124,9 @@ def test_undoing_it_sends_the_messages_again(room: Summarising) -> None:
 def test_counting_includes_the_summary(room: Summarising) -> None:
     room.ask("fold 4")
     request = room.desk.controller.next_request("And?")
-    assert request.told[0]["role"] == "system"
-    assert "Of cats." in request.told[0]["content"]
-    assert request.told[1:] == request.messages
+    assert request.with_summary[0]["role"] == "system"
+    assert "Of cats." in request.with_summary[0]["content"]
+    assert request.with_summary[1:] == request.messages
 
 
 def test_the_status_says_what_the_wait_is_for() -> None:

@@ -342,7 +342,7 @@ def test_thoughts_of_a_server_are_no_part_of_what_is_sent_back(make_room: MakeRo
     assert room.server.chats[1].body["messages"][1] == {"role": "assistant", "content": "Yes."}
 
 
-# ------------------------------------------------------------------ the list, and files
+# --- the list, and files
 
 
 def test_no_file_of_chats_sends_one_elsewhere(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_a_choice_that_names_no_server_stays_on_this_pc(chosen: Any) -> None:
     assert book.place({CHOICE: {"id": "a", "model": "m"}}) is not None
 
 
-# ------------------------------------------------------------------ a real server
+# --- a real server
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def hold() -> Iterator[DesktopHold]:
     out.close()
 
 
-# ------------------------------------------------------------------ sleep
+# --- sleep
 
 
 @BUS
@@ -214,7 +214,7 @@ def test_windows_is_told_of_the_system_and_not_of_the_screen(monkeypatch: pytest
     assert told == [0x80000001, 0x80000000]
 
 
-# ------------------------------------------------------------------ notifications
+# --- notifications
 
 
 class Shown(QObject):
@@ -326,7 +326,7 @@ def test_a_click_counts_and_one_on_another_programs_does_not(
     poster.close()
 
 
-# ------------------------------------------------------------------ motion, and no desktop at all
+# --- motion, and no desktop at all
 
 
 @BUS

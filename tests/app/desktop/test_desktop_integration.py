@@ -70,7 +70,7 @@ def with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     QApplication.setQuitOnLastWindowClosed(True)
 
 
-# ------------------------------------------------------------------ work
+# --- work
 
 
 def test_an_answer_keeps_the_pc_awake_and_its_end_lets_it_sleep(arrive: Arrive, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_notice_leads_to_its_chat(arrive: Arrive) -> None:
     assert not person.window.isMinimized()
 
 
-# ------------------------------------------------------------------ tray
+# --- tray
 
 
 @pytest.mark.usefixtures("with_tray")
@@ -212,7 +212,7 @@ def test_the_tray_icon_draws_in_one_colour_at_every_size(qapp: QApplication) -> 
         assert any(image.pixelColor(x, y).alpha() > 128 for x in range(size) for y in range(size))
 
 
-# ------------------------------------------------------------------ look
+# --- look
 
 
 def test_stillness_leaves_nothing_that_slides(arrive: Arrive) -> None:
@@ -255,7 +255,7 @@ def test_high_contrast_makes_every_text_stronger(arrive: Arrive) -> None:
     assert theme.current().tokens == before
 
 
-# ------------------------------------------------------------------ other starts
+# --- other starts
 
 
 def test_another_start_comes_forward_with_its_model(arrive: Arrive, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_what_is_given_is_opened_as_what_it_is(arrive: Arrive, tmp_path: Path, m
     assert person.window.pages.currentWidget() is person.window.pages.models_page
 
 
-# ------------------------------------------------------------------ help
+# --- help
 
 
 def test_a_report_is_saved_where_the_person_wants_it(

@@ -47,7 +47,7 @@ def reason_of(documents: DocumentReader, path: Path) -> str:
     return caught.value.reason
 
 
-# ------------------------------------------------------------------ text files
+# --- text files
 
 
 def test_a_text_file_is_one_part(documents: DocumentReader, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_long_text_is_cut(tmp_path: Path) -> None:
     assert (read.parts[0].text, read.cut) == ("word word wo", True)
 
 
-# ------------------------------------------------------------------ files that are none
+# --- files that are none
 
 
 def test_what_is_no_file_is_refused(documents: DocumentReader, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     assert reason_of(DocumentReader(Limits(file_bytes=2000)), huge) == "too-large"
 
 
-# ------------------------------------------------------------------ the process
+# --- the process
 
 
 def test_one_process_reads_one_file_after_another(documents: DocumentReader, tmp_path: Path) -> None:

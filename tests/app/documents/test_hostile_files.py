@@ -41,7 +41,7 @@ def reason_of(documents: DocumentReader, data: bytes, name: str = "a.docx") -> s
     return caught.value.reason
 
 
-# ------------------------------------------------------------------ packages
+# --- packages
 
 
 def with_sizes(data: bytes, size: int) -> bytes:
@@ -101,7 +101,7 @@ def test_encrypted_files(documents: DocumentReader) -> None:
     assert documents.read_data(fonts, "a.epub").parts[0].text == "a"
 
 
-# ------------------------------------------------------------------ XML
+# --- XML
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_html_of_very_many_open_elements(documents: DocumentReader) -> None:
     assert "text" in read.parts[0].text
 
 
-# ------------------------------------------------------------------ PDF
+# --- PDF
 
 
 def test_pdf_files_that_are_locked_or_damaged(documents: DocumentReader) -> None:
@@ -201,7 +201,7 @@ def test_a_pdf_whose_drawings_never_end() -> None:
     reader.close()
 
 
-# ------------------------------------------------------------------ any kind
+# --- any kind
 
 
 def every_kind() -> dict[str, bytes]:

@@ -25,7 +25,7 @@ def lines(document: Document) -> list[str]:
     return [line for part in document.parts for line in part.text.split("\n")]
 
 
-# ------------------------------------------------------------------ Word
+# --- Word
 
 
 STYLES = (
@@ -97,7 +97,7 @@ def test_word_tables_and_boxes(documents: DocumentReader) -> None:
     assert read.parts[0].text == "a\\|b | c d\nin \\| side | e\n\nbox\n\nouter"
 
 
-# ------------------------------------------------------------------ Excel
+# --- Excel
 
 
 def test_excel_values_dates_and_names(documents: DocumentReader) -> None:
@@ -138,7 +138,7 @@ def test_excel_cells_far_to_the_right_make_no_wide_row(documents: DocumentReader
     assert len(documents.read_data(made.xlsx({"a": rows}), "").parts[0].text) < 200
 
 
-# ------------------------------------------------------------------ PowerPoint
+# --- PowerPoint
 
 
 def test_powerpoint_slides_in_order_with_notes(documents: DocumentReader) -> None:
@@ -163,7 +163,7 @@ def test_powerpoint_slides_in_order_with_notes(documents: DocumentReader) -> Non
     )
 
 
-# ------------------------------------------------------------------ OpenDocument
+# --- OpenDocument
 
 
 def test_opendocument_texts(documents: DocumentReader) -> None:
@@ -220,7 +220,7 @@ def test_opendocument_slides(documents: DocumentReader) -> None:
     assert read.parts == (Part("# Title\n\ntext\n\nNotes: say", 1, "Title"),)
 
 
-# ------------------------------------------------------------------ books and pages
+# --- books and pages
 
 
 @pytest.mark.parametrize("is_old", [False, True])
@@ -245,7 +245,7 @@ def test_the_content_decides_and_not_the_name(documents: DocumentReader) -> None
     assert {".pdf", ".docx", ".epub", ".md", ".py"} <= SUFFIXES
 
 
-# ------------------------------------------------------------------ attachments
+# --- attachments
 
 
 def test_an_attached_workbook_has_the_names_of_its_sheets(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_chinese_and_japanese_lines_are_joined_without_a_space() -> None:
     assert _paragraphs(lines) == "人人生而自由在尊严和权利上一律平等" * 3
 
 
-# ------------------------------------------------------------------ pictures
+# --- pictures
 
 
 def test_a_picture_of_a_page_has_the_lines_of_a_passage(documents: DocumentReader, tmp_path: Path) -> None:

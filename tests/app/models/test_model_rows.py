@@ -117,7 +117,7 @@ def test_an_owned_models_own_estimate_counts_first() -> None:
     assert row.estimate == own
 
 
-# ------------------------------------------------------------------ the offer of a first launch
+# --- the offer of a first launch
 
 
 def offered(*known: tuple[CatalogueEntry, Estimate], **more: object) -> str | None:
@@ -161,7 +161,7 @@ def test_the_offer_stays_until_its_model_is_in_use_and_goes_with_any_other() -> 
         assert (recommended(rows, None, BAMBOO.id) is not None) == stays
 
 
-# ------------------------------------------------------------------ choices
+# --- choices
 
 
 def test_choices_are_kept_by_machine_and_model(tmp_path: Path) -> None:

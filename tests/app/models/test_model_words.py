@@ -120,7 +120,7 @@ def test_paces_and_small_sizes() -> None:
     assert plain(model_labels.fetched(12_000_000, 65_000_000)) == "12 of 65 MB"
 
 
-# ------------------------------------------------------------------ one rate
+# --- one rate
 
 
 @given(st.floats(0.1, 900), st.floats(1.06, 4), st.none() | st.floats(0.1, 900), st.floats(0.2, 5), st.floats(0.2, 5))
@@ -150,11 +150,11 @@ def test_a_rate_that_nobody_knows_is_the_engines_own() -> None:
     assert numbers_in(gain_text(PreparePlan("m", (), None, 12.0, 1.0, 0, False), None)) == ["12 tok/s"]
 
 
-# ------------------------------------------------------------------ what does not fit
+# --- what does not fit
 
 
 @given(st.integers(0, 200 * 2**30), st.integers(0, 200 * 2**30), st.integers(1, 200 * 2**30))
-@example(0, round(15.14 * 2**30), round(0.06 * 2**30))  # "0.1 GB too big. Needs 15.1 GB. This PC can give it 15.1 GB."
+@example(0, round(15.14 * 2**30), round(0.06 * 2**30))  # "0.1 GB too big. Needs 15.1 GB. This PC has 15.1 GB for it."
 @example(0, 15 * 2**30, 1)
 def test_need_room_and_what_is_missing_add_up_as_they_are_printed(vram: int, ram: int, short: int) -> None:
     short = min(short, vram + ram) or 1

@@ -46,7 +46,7 @@ def of_the_sdk(**values: Any) -> ToolServer:
     )
 
 
-# ------------------------------------------------------------------ tools and their names
+# --- tools and their names
 
 
 def test_nothing_is_started_before_a_tool_is_needed(make: Make) -> None:
@@ -154,7 +154,7 @@ def test_a_consent_covers_this_server_this_tool_and_this_definition(make: Make) 
     assert len(seen) == 5
 
 
-# ------------------------------------------------------------------ changed definitions
+# --- changed definitions
 
 
 def test_a_changed_definition_switches_its_tool_off_until_it_is_approved_again(make: Make) -> None:
@@ -188,7 +188,7 @@ def test_a_definition_that_changed_while_the_server_was_off_is_not_called(
     assert tools.tools() == ()
 
 
-# ------------------------------------------------------------------ calls
+# --- calls
 
 
 def test_a_server_of_the_sdk(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ def test_a_failed_call_and_a_wrong_answer_are_errors(make: Make) -> None:
     assert tools.call("Script_add", {}, never) == ToolResult("add")
 
 
-# ------------------------------------------------------------------ servers that fail
+# --- servers that fail
 
 
 def test_a_command_that_is_not_there_is_named(make: Make) -> None:
@@ -455,7 +455,7 @@ def test_nothing_is_left_when_hearth_is_killed_at_any_moment_of_a_start(tmp_path
         assert waited_for(lambda mark=f"{tmp_path}-{n}": marked(mark) == set())  # type: ignore[misc]
 
 
-# ------------------------------------------------------------------ questions to the user
+# --- questions to the user
 
 
 @pytest.mark.parametrize("server", [scripted([tool("ask")]), of_the_sdk()], ids=["older", "newer"])

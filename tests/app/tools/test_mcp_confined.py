@@ -43,7 +43,7 @@ def ran(plan: Plan, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(launch_command(), input=plan.to_line() + given, capture_output=True, timeout=60, check=False)
 
 
-# ------------------------------------------------------------------ the process between
+# --- the process between
 
 
 def test_the_server_gets_stdin_stdout_and_stderr_and_its_code_comes_back(private: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_packaged_program_starts_itself(monkeypatch: pytest.MonkeyPatch) -> 
     assert start.main() == 77
 
 
-# ------------------------------------------------------------------ what a server can reach
+# --- what a server can reach
 
 
 REACH = """
@@ -231,7 +231,7 @@ def test_an_older_landlock_is_not_called_a_confinement(monkeypatch: pytest.Monke
     assert not can_confine()
 
 
-# ------------------------------------------------------------------ what a command needs
+# --- what a command needs
 
 
 def test_a_command_that_is_not_there(private: Path) -> None:
@@ -317,7 +317,7 @@ def test_paths_in_the_arguments(home: Path) -> None:
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------ its end
+# --- its end
 
 
 FAMILY = """

@@ -170,7 +170,7 @@ def test_addresses_that_are_refused(given: str) -> None:
         checked_endpoint(given)
 
 
-# ------------------------------------------------------------------ other programs
+# --- other programs
 
 
 def test_a_file_of_another_program_is_a_proposal(tmp_path: Path) -> None:

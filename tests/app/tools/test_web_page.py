@@ -42,7 +42,7 @@ def body_of(result: ToolResult) -> str:
     return result.text.partition("\n\n")[2]
 
 
-# ------------------------------------------------------------------ whom it contacts
+# --- whom it contacts
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_https_checks_the_hosts_certificate(site: Site, certificate: Path) -> No
     assert [headers["host"] for _, headers in site.asked] == ["example.org"]
 
 
-# ------------------------------------------------------------------ redirects
+# --- redirects
 
 
 def test_redirects_within_the_site_are_followed(site: Site) -> None:
@@ -229,7 +229,7 @@ def test_redirects_in_a_circle_end(site: Site) -> None:
     assert len(site.asked) == 6
 
 
-# ------------------------------------------------------------------ hostile answers
+# --- hostile answers
 
 
 def test_an_endless_page_is_cut(site: Site) -> None:
@@ -303,7 +303,7 @@ def test_a_page_that_is_cut_off_says_so(site: Site) -> None:
     assert "9 bytes" in body_of(read(site, "http://example.org/"))
 
 
-# ------------------------------------------------------------------ kinds of pages
+# --- kinds of pages
 
 LATIN_XML = "<?xml version='1.0' encoding='iso-8859-1'?><r>é</r>"
 

@@ -87,7 +87,7 @@ def inspected(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
 
 
-# ------------------------------------------------------------------ written, found, read again
+# --- written, found, read again
 
 
 @pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0"])
@@ -167,7 +167,7 @@ def test_a_folder_of_artefacts_that_cannot_be_read(tmp_path: Path, own_folders: 
         artefacts.find(opened, "predictors")
 
 
-# ------------------------------------------------------------------ which one counts
+# --- which one counts
 
 
 def test_an_artefact_counts_before_the_files_own_and_those_before_a_folder(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_counts_made_here_count_before_the_publishers(tmp_path: Path) -> None:
     assert read_stats(open_model(folder)).source == "measured"  # type: ignore[union-attr]
 
 
-# ------------------------------------------------------------------ what is refused
+# --- what is refused
 
 
 def refused_in_sparse_and_done_without_in_auto(path: Path, words: str) -> None:
@@ -338,7 +338,7 @@ def test_packed_matrices_that_lie(tmp_path: Path, change: dict[str, Any], words:
     assert type(caught.value).__name__ in ("ModelFormatError", "UnsupportedModelError")
 
 
-# ------------------------------------------------------------------ memory and disks
+# --- memory and disks
 
 
 def test_writing_takes_no_copy_of_the_tensors_and_can_be_stopped(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_full_disk_is_a_failure_of_the_world(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(DiskSpaceError, match="took no more"):
+    with pytest.raises(DiskSpaceError, match="accepted no more"):
         predictor().save(tmp_path)
 
 
@@ -532,7 +532,7 @@ def test_large_metadata_are_named_by_all_of_their_values(tmp_path: Path) -> None
     assert len(names) == 2
 
 
-# ------------------------------------------------------------------ what comes with a model that is no bundle
+# --- what comes with a model that is not a bundle
 
 
 def test_artefacts_beside_a_model_are_its_own_where_they_name_it(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_inspect_explains_a_bundle(bundle: Bundle, capsys: pytest.CaptureFixture
     assert (values["has_predictors"], values["has_stats"], values["has_placement"]) == (False,) * 3
 
 
-# ------------------------------------------------------------------ the starter model
+# --- the starter model
 
 
 @pytest.mark.parametrize(("codec", "expected"), [pytest.param("q8_0", 35.56, marks=pytest.mark.slow), ("q4_0", 37.98)])

@@ -224,7 +224,7 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str], argv: list[str]) -
         (["generate", "starter-chat", "--prompt", "x", "--temperature", "-1"], "temperature"),
         (["generate", "starter-chat", "--prompt", "x", "--regex", "("], "regular expression"),
         (["generate", "starter-chat", "--prompt", "x", "--grammar", "no-such-file"], "no-such-file"),
-        (["logits", "starter-chat", "--tokens", "1,x", "--out", "y.npz"], "no list of ids"),
+        (["logits", "starter-chat", "--tokens", "1,x", "--out", "y.npz"], "not a list of ids"),
         (["logits", "starter-chat", "--tokens", "99999", "--out", "y.npz"], "outside the vocabulary"),
         (["eval", "starter-chat", "--text", "no-such-file.txt"], "cannot be read"),
         (["eval", "starter-chat", "--text", __file__, "--max-tokens", "-5"], "at least 1"),
@@ -272,7 +272,7 @@ def test_chat_remembers_starts_over_and_ends(
     assert said.readline() == "never read\n"
 
 
-# ------------------------------------------------------------------ as a process: streams, encodings, interrupts
+# --- as a process: streams, encodings, interrupts
 
 QUESTION = ["generate", "starter-chat", "--temperature", "0", "--prompt", "Tell me a story about a fox."]
 

@@ -125,7 +125,7 @@ def test_an_ended_pull_goes_on_where_it_was(hub: FakeHub, way: str, starter_byte
     _, err = child.communicate(timeout=60)
     assert way == "kill" or child.returncode == 130
     if way == "interrupt":
-        assert b"goes on where it was" in err
+        assert b"continues from here" in err
         assert b"Traceback" not in err
     (part,) = Library().folder.glob(".downloads/*/*.part")
     lay = part.stat().st_size

@@ -78,7 +78,7 @@ def powerinfer(tmp_path: Path) -> Path:
     return make_tiny_powerinfer(tmp_path / "source" / "m.gguf", rank=8)
 
 
-# ------------------------------------------------------------------ the same decisions
+# --- the same decisions
 
 
 def test_a_powerinfer_file_becomes_a_bundle_that_answers_the_same_in_sparse_mode(
@@ -167,7 +167,7 @@ def test_what_was_made_of_a_model_goes_along_before_what_came_with_it(powerinfer
     assert {layer.low_rank.threshold for layer in read_predictors(last).layers} == {0.5}
 
 
-# ------------------------------------------------------------------ what stays behind
+# --- what stays behind
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_predictors_that_cannot_be_used_stay_behind_and_are_named(tmp_path: Path
     assert not (made.bundle / "artefacts").exists()
 
 
-# ------------------------------------------------------------------ interruptions
+# --- interruptions
 
 
 def stop_once(what: str, root: Path) -> Any:

@@ -44,7 +44,7 @@ def source(tmp_path: Path) -> Path:
     return make_tiny_model(tmp_path / "source", dtype="float16", tied=False)
 
 
-# ------------------------------------------------------------------ what is written
+# --- what is written
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
@@ -140,7 +140,7 @@ def test_progress_goes_up_to_the_end(source: Path, tmp_path: Path) -> None:
     assert seen[-1] == (sum(open_model(source).codecs.values()),) * 2
 
 
-# ------------------------------------------------------------------ places that are taken
+# --- places that are taken
 
 
 def test_nothing_foreign_is_touched(source: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_unknown_codecs(source: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("b*"))
 
 
-# ------------------------------------------------------------------ interruptions
+# --- interruptions
 
 
 def stop_after(calls: int) -> Any:
@@ -316,14 +316,14 @@ def test_two_at_once_do_not_mix(source: Path, tmp_path: Path) -> None:
     def progress(done: int, total: int) -> None:
         if not tried:
             tried.append(1)
-            with pytest.raises(InvalidRequestError, match="Another conversion is at work"):
+            with pytest.raises(InvalidRequestError, match="Another conversion is running"):
                 convert(source, tmp_path / "b", "f16")
 
     convert(source, tmp_path / "b", "f16", Job(progress=progress))
     assert tried
 
 
-# ------------------------------------------------------------------ disks
+# --- disks
 
 
 def test_a_full_disk_is_found_before_anything_is_written(
@@ -350,7 +350,7 @@ def test_a_disk_that_fills_up_on_the_way_is_a_failure_of_the_world(source: Path,
     out, err = process.communicate()
     assert (process.returncode, out) == (1, "")
     fact, hint = err.strip().splitlines()
-    assert "took no more" in fact
+    assert "accepted no more" in fact
     assert "kept" in hint
     assert not (tmp_path / "b").exists()
     convert(source, tmp_path / "b", "f16")
@@ -364,7 +364,7 @@ def test_a_folder_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
         convert(source, closed / "b", "f16")
 
 
-# ------------------------------------------------------------------ the command
+# --- the command
 
 
 def test_the_command_tells_people_what_was_made_and_stops_when_asked(
@@ -395,7 +395,7 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
 
     monkeypatch.setattr(convert_module, "convert", interrupted)
     assert cli.main(["convert", str(path), str(tmp_path / "d"), "--codec", "q4_0"]) == 130
-    assert "goes on where it was" in capsys.readouterr().err
+    assert "continues from here" in capsys.readouterr().err
     monkeypatch.undo()
     assert convert(path, tmp_path / "d", "q4_0").kept_parts == 1
 

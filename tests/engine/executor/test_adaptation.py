@@ -97,7 +97,7 @@ def until_done(adaptation: Adaptation, blocks: HotBlocks, pieces: int = 100) -> 
     raise AssertionError("it goes on for ever")
 
 
-# ------------------------------------------------------------------ which neurons change places
+# --- which neurons change places
 
 
 def test_the_worst_hot_ones_go_for_the_best_cold_ones_where_that_is_sure() -> None:
@@ -181,7 +181,7 @@ def test_only_the_first_that_is_learned_is_a_reason_to_place_anew(model: LoadedM
     assert any("conversations" in note for note in again.notes)
 
 
-# ------------------------------------------------------------------ on a model
+# --- on a model
 
 
 def test_it_moves_in_bounded_pieces_and_ends_with_the_best(model: LoadedModel, monkeypatch: Any) -> None:
@@ -282,7 +282,7 @@ def test_statistics_of_the_model_are_what_it_begins_with(tmp_path: Path) -> None
         assert {0, 1} <= set(table.hot.tolist())
 
 
-# ------------------------------------------------------------------ in a session
+# --- in a session
 
 
 def test_prompt_and_answer_are_learned(model: LoadedModel) -> None:
@@ -318,7 +318,7 @@ def load_any(path: Path) -> LoadedModel:
     return LoadedModel.load(path, EngineConfig(threads=1))
 
 
-# ------------------------------------------------------------------ in the host
+# --- in the host
 
 
 class Host(EngineHost):

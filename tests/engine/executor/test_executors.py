@@ -135,7 +135,7 @@ def test_nothing_in_nothing_out(relu: Loaded) -> None:
         assert cache.length == 0
 
 
-# ------------------------------------------------------------------ every activation, gates and biases or none
+# --- every activation, gates and biases or none
 
 
 def random_layer(config: ModelConfig, rng: np.random.Generator, *, biases: bool) -> LayerWeights:
@@ -215,7 +215,7 @@ def test_every_activation_against_a_loop_over_neurons(
         assert exact.counters.per_neuron.sum() == fired
 
 
-# ------------------------------------------------------------------ sparse
+# --- sparse
 
 
 def some_predictor(config: ModelConfig, *, reads: str = "residual", threshold: float = 0.0, seed: int = 5) -> Predictor:

@@ -225,7 +225,7 @@ def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, fo
     path = reference.folder if form != "gguf" else write_gguf(reference.folder, tmp_path / "m.gguf", reference.case)
     opened = open_model(path)
     config, stored = opened.config, load_weights(opened, hold="mapped")
-    copied = load_weights(opened, kernels=StoredKernels("as asked", kernels.transposed))
+    copied = load_weights(opened, kernels=StoredKernels("as requested", kernels.transposed))
     assert config.n_experts or not copied.down_is_row_wise
     modes: tuple[Mode, ...] = ("exact", "dense") if config.has_some_zeros else ("dense",)
     for mode in modes:

@@ -116,7 +116,7 @@ def test_granite_with_rotary_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("changes", "words"), [
     ({"mamba_proj_bias": True}, "mamba_proj_bias is set"), ({"attention_bias": True}, "attention_bias is True"),
     ({"time_step_limit": [0.1, 1.0]}, "time_step_limit is"), ({"layer_types": ["mamba"] * 3}, "layers with attention"),
-    ({"layer_types": ["mamba", "attention"]}, "no list of 3 known"), ({"layer_types": None}, "lacks 'layer_types'"),
+    ({"layer_types": ["mamba", "attention"]}, "not a list of 3 known"), ({"layer_types": None}, "lacks 'layer_types'"),
     ({"mamba_n_heads": 0}, "value_heads is 0"), ({"mamba_d_head": "auto", "mamba_n_heads": 5}, "cannot share 64"),
     ({"mamba_n_groups": 3}, "in 3 equal groups"), ({"position_embedding_type": "alibi"}, "is alibi"),
     ({"shared_intermediate_size": 0}, "d_ff is 0"),
@@ -135,7 +135,7 @@ def test_what_gguf_metadata_cannot_say(references: Callable[[str], Reference], t
     for key, value, words in (
         ("ssm.inner_size", 49, "cannot share"), ("ssm.group_count", 3, "cannot share"), ("ssm.state_size", 0, "dim"),
         ("feed_forward_length", [0, 80, 80, 80, 80], "one size, attention or Mamba-2"),
-        ("feed_forward_length", [0, 80, 0, 0, 40], "one size"), ("feed_forward_length", [0, 80], "no list of 5"),
+        ("feed_forward_length", [0, 80, 0, 0, 40], "one size"), ("feed_forward_length", [0, 80], "not a list of 5"),
         ("attention.head_count_kv", [0, 0, 0, -1, 0], "from 0 on"), ("moe_latent_size", 8, "narrower input"),
         ("ssm.dt_b_c_rms", True, "does not know"), ("nextn_predict_layers", 6, "n_layers"),
     ):  # fmt: skip

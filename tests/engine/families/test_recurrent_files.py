@@ -121,8 +121,8 @@ HF: dict[str, Any] = {"model_type": "qwen3_5_text", "vocab_size": 96, "hidden_si
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({"attn_output_gate": False}, "without a gate"), ({"attention_bias": True}, "with biases"),
-    ({"layer_types": ["full_attention"] * 3}, "no list of 4 known kinds"),
-    ({"layer_types": ["sliding_attention"] * 4}, "no list of 4 known kinds"),
+    ({"layer_types": ["full_attention"] * 3}, "not a list of 4 known kinds"),
+    ({"layer_types": ["sliding_attention"] * 4}, "not a list of 4 known kinds"),
     ({"layer_types": ["linear_attention"] * 4}, "some layers with attention"),
     ({"full_attention_interval": 0}, "at least 1"), ({"linear_num_value_heads": 5, "linear_num_key_heads": 2}, "share"),
     ({"linear_key_head_dim": 0}, "key_dim is 0"), ({"linear_conv_kernel_dim": 1000}, "conv_width is 1000"),

@@ -22,7 +22,7 @@ def numbers(seed: int, *shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-# ------------------------------------------------------------------ types
+# --- types
 
 
 def test_every_type_has_the_number_and_size_that_ggml_gives_it() -> None:
@@ -52,7 +52,7 @@ def test_what_cannot_be_decoded_is_named_when_it_is_read(tmp_path: Path) -> None
         source.read_f32("t")
 
 
-# ------------------------------------------------------------------ PowerInfer's
+# --- PowerInfer's
 
 
 def test_the_integers_of_2023_are_read_under_the_other_magic_only(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_is_no_list_of_neurons(tmp_path: Path) -> None:
     assert not any(is_gpu_index(tmp_path / name) for name in ("junk", "four", "empty"))
 
 
-# ------------------------------------------------------------------ split models
+# --- split models
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def test_an_object_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"a": [1, 2], "b": NaN}')
     assert read_object(file, **LIMITS)["a"] == [1, 2]
-    with pytest.raises(ModelFormatError, match="NaN is no number"):
+    with pytest.raises(ModelFormatError, match="NaN is not a number"):
         read_object(file, **LIMITS, finite=True)
 
 

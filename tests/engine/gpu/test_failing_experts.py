@@ -1,4 +1,4 @@
-"""Models with experts on GPU and CPU under random placements, exchanges, failures and input that is no number."""
+"""Models with experts on GPU and CPU under random placements, exchanges, failures and input that is not a number."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from engine.config import SamplingConfig
 from engine.errors import HostMemoryError
 from engine.evaluation.evaluate import last_logits
 from engine.gpu import placed_model, residency
-from engine.gpu.residency import GpuResidency
+from engine.gpu.placed_model import PlacedModel
 from engine.job import Job
 from engine.model import window_memory
 from engine.model.kv_cache import KVCache
@@ -83,7 +83,7 @@ def ids(events: list[TokenEvent]) -> list[int | None]:
     return [event.token_id for event in events]
 
 
-def gpu_of(model: LoadedModel) -> GpuResidency:
+def gpu_of(model: LoadedModel) -> PlacedModel:
     assert model.gpu is not None
     return model.gpu
 
@@ -104,7 +104,7 @@ def test_a_chat_that_grows_takes_its_cache_along(both: tuple[LoadedModel, ...]) 
         released.append(small.generation)
         return True
 
-    gpu_of(small).release_first(release)
+    small.residency.release_first(release)
     for n in (20, 72, 76, 140):
         wanted, found = ask(first, tokens(n)), ask(second, tokens(n))
         assert ids(found) == ids(wanted)
@@ -204,10 +204,10 @@ def test_a_short_chat_gets_the_weights_back_where_that_pays(
     ask(session, tokens(200))
     assert not gpu.is_whole
     monkeypatch.setattr(residency, "saved_by_kv", lambda *_: 1.0)  # seconds per token
-    gpu._placing_s = 2.0
+    small.residency._placing_s = 2.0
     ask(session, tokens(20))  # 3 tokens: less than there and back
     assert n_cached(small) > before
-    gpu._placing_s = 1.0
+    small.residency._placing_s = 1.0
     ask(session, tokens(20))
     assert n_cached(small) == before
     assert gpu.is_whole

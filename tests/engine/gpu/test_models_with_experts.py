@@ -183,7 +183,7 @@ def test_experts_that_neither_gpu_nor_ram_holds_are_read_from_the_disk(
     assert answer(model) == wanted
     assert slots.exchanged == len(requested) > 0
     assert sum(len(block.matrices) for block in requested) == len(evicted)
-    model.gpu.give_up("a test")
+    model.residency.give_up("a test")
     assert reads.is_needed
     model.close()
 

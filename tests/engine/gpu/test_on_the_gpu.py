@@ -171,7 +171,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
         assert gpu.streaming_way == "in place"
         assert gpu.measure_streaming() is not None
         monkeypatch.setattr(memory_plan, "may_pin_in_place", lambda *of: False)
-        gpu.make_room()
+        model.residency.make_room()
         assert place.n_bytes == 0
         assert np.array_equal(prefill(model.transformer(), tokens, model.new_cache()), found)
         assert gpu.streaming_way == "ring"
@@ -179,7 +179,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
         model.close()
 
 
-# ------------------------------------------------------------------ among other programs
+# --- among other programs
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def on_cpu(path: Path, **changes: Any) -> LoadedModel:
     return LoadedModel.load(path, EngineConfig(device="cpu", threads=1, **changes))
 
 
-# ------------------------------------------------------------------ answers
+# --- answers
 
 
 def test_the_same_answer_as_the_cpu(machine: FakeGpuMachine, tiny: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
     model.close()
 
 
-# ------------------------------------------------------------------ memory that runs short
+# --- memory that runs short
 
 
 class SmallGpu(FakeGpu):
@@ -208,7 +208,7 @@ def test_with_less_room_where_memory_runs_out(
     monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny)
     assert model.gpu is not None
-    assert any("could not be had" in note for note in model.gpu.notes)
+    assert any("was not available" in note for note in model.gpu.notes)
     assert answer(model) == answer(on_cpu(tiny))
     model.close()
 
@@ -225,7 +225,7 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
     model = machine.load(tiny)
     assert model.gpu is not None
     generation, first = model.generation, answer(model)
-    model.gpu.make_room(at_once=True)
+    model.residency.make_room(at_once=True)
     assert model.gpu is not None, model.device_reason
     assert model.generation > generation
     assert answer(model) == first
@@ -333,7 +333,7 @@ def test_a_draft_goes_before_the_model_where_memory_runs_short(
     model.close()
 
 
-# ------------------------------------------------------------------ a GPU that fails
+# --- a GPU that fails
 
 
 @pytest.mark.parametrize("passes", [False, True])
@@ -362,7 +362,7 @@ def test_a_fault_ends_the_answer_and_the_cpu_goes_on_unless_it_passes(
     model.close()
 
 
-# ------------------------------------------------------------------ why not
+# --- why not
 
 
 @pytest.mark.parametrize(
@@ -400,8 +400,8 @@ def test_a_gpu_that_computes_wrongly_is_not_used(
 
 def test_reasons_that_need_no_gpu(machine: FakeGpuMachine, tiny: Path) -> None:
     cases: list[tuple[Callable[[], LoadedModel], str]] = [
-        (lambda: machine.load(tiny, device="cpu"), "as asked"),
-        (lambda: machine.load(tiny, device="auto", backend="reference"), "as asked"),
+        (lambda: machine.load(tiny, device="cpu"), "as requested"),
+        (lambda: machine.load(tiny, device="auto", backend="reference"), "as requested"),
         (lambda: machine.load(tiny, device="auto", hardware_file="no-gpu"), "CPU only"),
         (lambda: machine.load(tiny, device="auto", hardware_file="pc-high"), "placed"),
         (lambda: machine.load(tiny, device="auto", vram_budget_gib=0.01), "budget"),
@@ -444,7 +444,7 @@ def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_gpu(
         solve_model(open_model(tiny), EngineConfig(hardware_file="pc-high"))
 
 
-# ------------------------------------------------------------------ conversations and learning
+# --- conversations and learning
 
 
 def test_two_conversations_take_turns_on_the_gpu(machine: FakeGpuMachine, tiny: Path) -> None:
@@ -497,7 +497,7 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
     again.close()
 
 
-# ------------------------------------------------------------------ weights in place
+# --- weights in place
 
 
 class Pinning:
@@ -524,7 +524,7 @@ class Pinning:
         bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q4_0").bundle
         self.model = machine.load(bundle, **changes)
         assert self.model.gpu is not None
-        self.gpu = self.model.gpu
+        self.gpu, self.residency = self.model.gpu, self.model.residency
         assert self.gpu._part is not None
         assert self.gpu._part.pinned_weights is not None
         self.place: PinnedWeights = self.gpu._part.pinned_weights
@@ -546,12 +546,12 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
             assert matrix is not None
             assert pinning.place.find(matrix.data.ctypes.data, matrix.row_bytes) is not None
     every_s = vram_policy.LOOK_EVERY_S  # RAM is checked even if the user set the budget
-    assert pinning.gpu.balance() == pytest.approx(every_s)
-    pinning.gpu.make_room()
+    assert pinning.residency.balance() == pytest.approx(every_s)
+    pinning.residency.make_room()
     assert not pinning.calls("cuMemHostUnregister")
     generation = pinning.model.generation
     pinning.ram = RamInfo(128 * GIB, 7 * GIB)  # less than half of the eighth
-    assert pinning.gpu.balance() is None
+    assert pinning.residency.balance() is None
     assert pinning.place.n_bytes == 0
     assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
     assert pinning.model.generation == generation
@@ -589,7 +589,7 @@ def test_a_part_that_goes_lets_go_of_what_is_pinned(
 ) -> None:
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(60)
-    pinning.gpu.give_up("it is tested")
+    pinning.residency.give_up("it is tested")
     assert pinning.place.n_bytes == 0
     assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
     assert pinning.gpu._part is None

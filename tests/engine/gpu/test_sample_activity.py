@@ -163,7 +163,7 @@ def test_sample_texts_are_chats_and_other_texts_of_the_wanted_length() -> None:
     assert len(tokens) == 3000
     assert tokens[0] == 1
     assert 5 < tokens.count(2) == words.rendered
-    assert tokens.count(10) > tokens.count(2), "texts that are no chats end with a line"
+    assert tokens.count(10) > tokens.count(2), "texts that are not chats end with a line"
     assert tokens == mixed_tokens(words, 9000)[:3000]
     assert len(mixed_tokens(words, 10**6)) < 10**5, "all that there are"
 

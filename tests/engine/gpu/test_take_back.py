@@ -71,7 +71,7 @@ def answer(model: LoadedModel | ChatSession) -> list[int]:
     return [event.token_id for event in session.generate(PROMPT, GREEDY) if event.token_id is not None]
 
 
-# ------------------------------------------------------------------ the rules
+# --- the rules
 
 
 def looks(rules: VramPolicy, clock: Clock, free: int, held: int, budget_bytes: int) -> Callable[[], int | None]:
@@ -160,7 +160,7 @@ def test_nobody_says_what_is_free() -> None:
     assert rules.to_take_back(None, 0, GIB, 0) is None
 
 
-# ------------------------------------------------------------------ a loaded model
+# --- a loaded model
 
 
 def give_back_some(machine: FakeGpuMachine, path: Path, free: Free, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
@@ -192,14 +192,14 @@ def test_it_is_given_back_and_taken_again_with_the_same_answers(
     assert answer(session) == first
     generation = model.generation
     for _ in range(3):
-        model.gpu.balance()
+        model.residency.balance()
     assert model.generation > generation
     assert model.gpu.placement.vram_bytes == all_of_it.vram_bytes
     assert "free again" in model.gpu.notes[-1]
     assert answer(session) == first
     generation = model.generation
     for _ in range(5):  # all is there: nothing is placed anew
-        model.gpu.balance()
+        model.residency.balance()
     assert model.generation == generation
     model.close()
     assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
@@ -278,10 +278,10 @@ def test_who_asks_meanwhile_stops_it_before_anything_has_moved(
     assert model.gpu is not None
     before, generation = model.gpu.placement.vram_bytes, model.generation
     for _ in range(3):
-        model.gpu.balance(lambda: True)
+        model.residency.balance(lambda: True)
     assert (model.gpu.placement.vram_bytes, model.generation) == (before, generation)
     for _ in range(3):
-        model.gpu.balance()
+        model.residency.balance()
     assert model.gpu.placement.vram_bytes > before
     model.close()
 
@@ -302,7 +302,7 @@ def test_where_it_cannot_be_had_after_all_the_model_goes_on(
 
     monkeypatch.setattr(machine.gpus[0], "allocate", refuses)
     for _ in range(3):
-        model.gpu.balance()
+        model.residency.balance()
     assert refused
     assert model.gpu is not None
     assert answer(model) == first
@@ -315,12 +315,12 @@ def test_a_given_budget_is_kept(machine: FakeGpuMachine, tmp_path: Path, free: F
     assert model.gpu is not None
     generation = model.generation
     free.n_bytes = 0
-    assert model.gpu.balance() is None
+    assert model.residency.balance() is None
     assert model.generation == generation
     model.close()
 
 
-# ------------------------------------------------------------------ what is told
+# --- what is told
 
 
 def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path: Path, free: Free) -> None:
@@ -353,7 +353,7 @@ def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path
     assert host._idle() is None
 
 
-# ------------------------------------------------------------------ memory that runs out in an answer
+# --- memory that runs out in an answer
 
 
 def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[int]:

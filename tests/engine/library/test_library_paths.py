@@ -141,7 +141,7 @@ def test_a_linked_models_folder_and_a_linked_model(tmp_path: Path) -> None:
     assert (tmp_path / "link.gguf").is_symlink()
 
 
-# ------------------------------------------------------------------ names
+# --- names
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def write_folder(folder: Path, d_model: int = 32, d_ff: int = 64) -> Path:
     return folder
 
 
-# ------------------------------------------------------------------ what it does
+# --- what it does
 
 
 def test_a_powerinfer_file_answers_in_sparse_mode(model: LoadedModel) -> None:
@@ -175,7 +175,7 @@ def test_the_command_line_runs_it(path: Path, tmp_path: Path, capsys: pytest.Cap
     assert moved["bytes_per_token"]["cpu"] > 0
 
 
-# ------------------------------------------------------------------ where predictors come from
+# --- where predictors come from
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
@@ -216,7 +216,7 @@ def test_sparse_without_predictors_is_refused_with_a_way_out(tmp_path: Path) -> 
         read_predictors(load(folder).opened)
 
 
-# ------------------------------------------------------------------ what auto makes of them
+# --- what auto makes of them
 
 
 def test_auto_takes_sparse_where_it_reads_less(path: Path, tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_auto_is_only_measured_where_it_depends_on_it(model: LoadedModel) -> Non
     assert choose_mode(model.opened, "auto")[0] == "exact"
 
 
-# ------------------------------------------------------------------ a model of PowerInfer's own proportions
+# --- a model of PowerInfer's own proportions
 
 GENERATOR = Path(__file__).resolve().parents[4] / "shared" / "tools" / "make_synthetic_gguf.py"
 

@@ -26,7 +26,7 @@ from engine.local_api import answering
 from engine.local_api.answering import ApiAnswers
 from engine.local_api.api_request import ApiRequest
 from engine.local_api.failures import ApiError
-from engine.local_api.parts import Told
+from engine.local_api.parts import WholeAnswer
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.model.counters import FfnCounters
@@ -98,7 +98,7 @@ def answers(
     assert line.described() == []
     told = [(turns.index(turn), event) for turn, event in log]  # type: ignore[arg-type]
     texts = [
-        Told.of(part for i, event in told if i == n and isinstance(event, Piece) for part in event.parts).text
+        WholeAnswer.of(part for i, event in told if i == n and isinstance(event, Piece) for part in event.parts).text
         for n in range(len(turns))
     ]
     ends = [[event for i, event in told if i == n][-1] for n in range(len(turns)) if turns[n].state == "over"]

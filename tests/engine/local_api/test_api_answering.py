@@ -17,7 +17,7 @@ from engine.local_api import answering
 from engine.local_api.answering import ApiAnswers
 from engine.local_api.api_request import ApiRequest
 from engine.local_api.failures import ApiError
-from engine.local_api.parts import Told
+from engine.local_api.parts import WholeAnswer
 from engine.local_api.served import Target
 from engine.local_api.turns import End, Line, Piece, Turn, TurnEvent
 from engine.session.chat_session import ChatSession
@@ -81,7 +81,7 @@ def ask(window: TalkingWindow, **changes: Any) -> tuple[str, TurnEvent]:
     ApiAnswers(line, window).answer_waiting()
     events = [turn.events.get_nowait() for _ in range(turn.events.qsize())]
     assert line.described() == []
-    return Told.of(part for event in events if isinstance(event, Piece) for part in event.parts).text, events[-1]
+    return WholeAnswer.of(part for event in events if isinstance(event, Piece) for part in event.parts).text, events[-1]
 
 
 def never(window: TalkingWindow) -> None:

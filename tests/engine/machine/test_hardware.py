@@ -47,7 +47,7 @@ def of(name: str) -> pytest.MarkDecorator:
 every_machine = pytest.mark.parametrize("machine", NAMES, indirect=True)
 
 
-# ------------------------------------------------------------------ GPUs
+# --- GPUs
 
 
 @of("rtx_4090")
@@ -258,7 +258,7 @@ def test_adapters_of_other_makers_sockets_and_sound_are_no_gpus(machine: Recorde
     assert [gpu.name for gpu in probe(**machine.keywords()).gpus] == ["AMD graphics"]
 
 
-# ------------------------------------------------------------------ CPU and memory
+# --- CPU and memory
 
 
 @of("no_gpu")
@@ -347,7 +347,7 @@ def test_measure_fills_in_the_processors_bandwidth_alone() -> None:
         measure(profile, threads=0)
 
 
-# ------------------------------------------------------------------ words
+# --- words
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_memory_is_named_as_it_is_sold(gib: float, said: int) -> None:
     assert numbers_in(describe(profile)) == ["1", f"{said} GB"]
 
 
-# ------------------------------------------------------------------ saved profiles
+# --- saved profiles
 
 
 @every_machine

@@ -89,7 +89,7 @@ def test_experts_are_prefetched_last_and_the_hottest_of_them_first(weights: Mode
     assert order[len(others)] == first_page(weights, 1, 3, "up")
 
 
-# ------------------------------------------------------------------ the disk
+# --- the disk
 
 
 def test_the_disk_is_timed_with_experts_that_are_not_in_memory(
@@ -117,7 +117,7 @@ def test_no_rate_is_invented(weights: ModelWeights, resident: int) -> None:
     assert disk_rate(layers, 2, lambda at, n: False, lambda at, n: 0) is None
 
 
-# ------------------------------------------------------------------ beside a GPU
+# --- beside a GPU
 
 
 class Pages:

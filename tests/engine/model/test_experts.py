@@ -59,7 +59,7 @@ def run(config: ModelConfig, weights: ModelWeights, kind: Executor, pieces: int 
     return np.concatenate([model.logits(model.forward(part, cache)) for part in np.array_split(TOKENS, pieces)]), model
 
 
-# ------------------------------------------------------------------ the router
+# --- the router
 
 
 def routing_of(config: ModelConfig) -> RoutingSpec:
@@ -92,7 +92,7 @@ def test_of_equal_scores_the_first_are_chosen(opened: OpenedModel) -> None:
     assert route(routing_of(opened.config), router, np.ones((0, 8), np.float32), OPS).weights.shape == (0, 2)
 
 
-# ------------------------------------------------------------------ what is computed and counted
+# --- what is computed and counted
 
 
 def by_hand(config: ModelConfig, weights: ModelWeights, x: np.ndarray) -> tuple[np.ndarray, set[int], int]:
@@ -182,7 +182,7 @@ def test_predicted_neurons_for_so_many_positions(opened: OpenedModel, n: int) ->
     np.testing.assert_array_equal(ours, predicted if n <= PER_TOKEN_LIMIT else exact)
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 @pytest.mark.parametrize("hold", ["f32", "f16", "mapped"])
@@ -271,7 +271,7 @@ def test_pieces_of_a_stack_ask_each_expert_for_whole_blocks() -> None:
         np.testing.assert_array_equal(stack.read_f32(start, stop), table[start:stop])
 
 
-# ------------------------------------------------------------------ from end to end
+# --- from end to end
 
 
 def test_a_conversation_runs_and_inspect_explains(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,7 +321,7 @@ def test_what_is_not_run_of_models_with_experts_is_said() -> None:
             config_from_hf({**base, "model_type": family, **change}, {})
 
 
-# ------------------------------------------------------------------ the expert that every position goes through
+# --- the expert that every position goes through
 
 
 def test_the_shared_expert_is_counted_and_lies_behind_the_others(tmp_path: Path) -> None:

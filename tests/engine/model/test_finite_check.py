@@ -1,4 +1,4 @@
-"""Values that are no numbers in matrices that stay in their file: found in small ones and in a sample of large ones."""
+"""Values that are not numbers in matrices that stay in their file: found in small ones and in samples of large ones."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def assert_same_weights(path: Path, other: Path) -> None:
             np.testing.assert_array_equal(getattr(mine, name).data, getattr(wanted, name).data)
 
 
-# ------------------------------------------------------------------ PowerInfer's
+# --- PowerInfer's
 
 
 def test_a_powerinfer_model_opens_with_the_same_weights(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_predictor_repository_is_found(tmp_path: Path, place: str) -> None:
     assert find_model_files(model).predictors == model / place
 
 
-# ------------------------------------------------------------------ down, both ways round
+# --- down, both ways round
 
 
 def planned(shape: tuple[int, ...] = (32, 64), name: str = "blk.0.ffn_down.weight") -> PlannedTensor:
@@ -114,7 +114,7 @@ def test_a_model_whose_down_is_transposed_under_its_usual_name(tmp_path: Path) -
     assert_same_weights(write_gguf(tmp_path / "m.gguf", metadata, turned), make_tiny_gguf(tmp_path / "plain.gguf"))
 
 
-# ------------------------------------------------------------------ split models
+# --- split models
 
 
 def halves(tensors: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -128,7 +128,7 @@ def test_safetensors_of_any_place_in_the_file(tmp_path: Path, dtype: str) -> Non
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
-@pytest.mark.parametrize("d_model", [32, 40])  # rows of 40 are no whole blocks of 32
+@pytest.mark.parametrize("d_model", [32, 40])  # rows of 40 are not whole blocks of 32
 def test_bundles(tmp_path: Path, codec: str, d_model: int) -> None:
     source = make_tiny_model(tmp_path / "m", d_model=d_model)
     opened = open_model(convert(source, tmp_path / "bundle", codec).bundle)
@@ -145,7 +145,7 @@ def test_ways_to_hold_are_held_to_the_memory_too(tmp_path: Path, monkeypatch: py
     opened = open_model(make_tiny_gguf(tmp_path / "m.gguf"))
     with pytest.raises(InvalidRequestError, match="'q8'"):
         load_weights(opened, hold="q8")  # type: ignore[arg-type]
-    assert load_weights(opened, hold="f16").hold_reason == "as asked"
+    assert load_weights(opened, hold="f16").hold_reason == "as requested"
     free_ram(monkeypatch, weights_module.MARGIN_BYTES + load_weights(opened, hold="mapped").ram_bytes)
     assert load_weights(opened, hold="mapped").hold == "mapped"
     with pytest.raises(HostMemoryError):
@@ -223,7 +223,7 @@ def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path
     return path
 
 
-# ------------------------------------------------------------------ down, copied by neuron
+# --- down, copied by neuron
 
 
 def copying(threads: int = 1) -> StoredKernels:

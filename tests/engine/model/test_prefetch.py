@@ -62,7 +62,7 @@ class System:
         )
 
 
-# ------------------------------------------------------------------ what is read
+# --- what is read
 
 
 def test_rows_that_lie_apart_in_a_bundle_are_a_files_too(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_pages_that_were_on_the_disk_alone_are_in_memory_afterwards(tmp_path: Pa
     assert resident_bytes(at, n_bytes) == n_bytes
 
 
-# ------------------------------------------------------------------ what ends it
+# --- what ends it
 
 
 def test_closing_stops_it_between_two_pieces() -> None:
@@ -239,7 +239,7 @@ def test_it_ends_in_silence_where_the_system_refuses() -> None:
         assert reading.read_bytes == 0
 
 
-# ------------------------------------------------------------------ loaded models
+# --- loaded models
 
 
 def test_a_model_of_the_cpu_is_read_in_once_it_is_loaded() -> None:

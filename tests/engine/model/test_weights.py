@@ -162,7 +162,7 @@ def test_heads_need_not_fill_the_width_where_the_file_says_how_wide_they_are(tmp
         for layer in range(2)
         for name, shape in shapes.items()
     }
-    config = {"head_dim": head_dim, "num_attention_heads": 3, "num_key_value_heads": 1}  # 32 is no multiple of 3
+    config = {"head_dim": head_dim, "num_attention_heads": 3, "num_key_value_heads": 1}  # 32 is not a multiple of 3
     folder = make_tiny_model(tmp_path / "m", config=config, tensors=tensors)
     assert open_model(folder).config.head_dim == head_dim
     assert np.isfinite(logits(folder)).all()

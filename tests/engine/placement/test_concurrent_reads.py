@@ -46,7 +46,7 @@ def some_times(**changes: float) -> ReadTimes:
     return ReadTimes(**{**values, **changes})  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------ arithmetic
+# --- arithmetic
 
 
 def test_where_both_read_all_the_while_each_rate_is_its_bytes_by_its_seconds() -> None:
@@ -103,7 +103,7 @@ def test_rates_that_were_timed_stand_as_they_are() -> None:
     assert Machine.of(profile, 7, gpu).cold == Machine.of(profile, 7, gpu).cpu
 
 
-# ------------------------------------------------------------------ placing by them
+# --- placing by them
 
 
 @dataclass
@@ -302,7 +302,7 @@ def test_a_placement_that_cannot_be_timed_is_not_remembered(world: MakeWorld) ->
     assert found.rates == made.placed[-1] is not None
 
 
-# ------------------------------------------------------------------ which models
+# --- which models
 
 
 @needs_pinned_ram

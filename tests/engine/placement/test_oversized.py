@@ -245,7 +245,7 @@ def test_a_gpu_that_was_left_out_is_offered() -> None:
                                   budgets=memory_plan.budgets_of(profile, profile.gpus[0], None)), 1024)  # fmt: skip
 
 
-# ------------------------------------------------------------------ at load
+# --- at load
 
 
 def little_ram(path: Path, n_bytes: int, vram: int | None = None) -> EngineConfig:
@@ -299,7 +299,7 @@ def test_a_gpu_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pyt
         machine.load(path, device="auto")
 
 
-# ------------------------------------------------------------------ experts on the disk
+# --- experts on the disk
 
 
 def with_experts(in_file: bool = True) -> ModelBytes:

@@ -59,7 +59,7 @@ def stats(share: float = 0.3, shape: tuple[int, int] = (2, 64), seed: int = 0) -
     return NeuronStats(rng.binomial(1000, share, shape).astype(np.int64), 1000, "measured", "a text")
 
 
-# ------------------------------------------------------------------ what it prints
+# --- what it prints
 
 
 def test_the_states_of_all_sequences_are_counted(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_more_gpu_is_faster(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("(solved)", "(as it was solved before: nothing has changed)"):
+    for words in ("(solved)", "(unchanged since it was solved)"):
         assert cli.main(["solve", "starter-chat", "--hardware", "pc-high"]) == 0
         assert words in capsys.readouterr().out
     assert cli.main(["solve", "starter-chat", "--hardware", "no-gpu"]) == 0
@@ -204,7 +204,7 @@ def test_room_for_several_sequences_is_counted_and_not_kept(tmp_path: Path) -> N
     assert (of_one.pinned_bytes > 0) != ON_WINDOWS
 
 
-# ------------------------------------------------------------------ solved again
+# --- solved again
 
 
 def test_a_change_of_anything_is_noticed(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_damaged_placement_is_solved_again_and_said(tmp_path: Path) -> None:
     assert solve_model(open_model(path), config).reused
 
 
-# ------------------------------------------------------------------ what cannot be
+# --- what cannot be
 
 
 def test_a_budget_below_the_minimum_names_the_minimum() -> None:

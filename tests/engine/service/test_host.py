@@ -108,7 +108,7 @@ def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytes
 
     monkeypatch.setattr(Drafting, "load", load)
     monkeypatch.setattr(session, "drafting", Drafting(session.model))
-    monkeypatch.setattr(heard.host, "_told_draft", {"model": "Small"})
+    monkeypatch.setattr(heard.host, "_reported_draft", {"model": "Small"})
     heard.run(protocol.Generate("a", HELLO, {"temperature": 0}))
     for _ in range(2):
         heard.host._step_draft()
@@ -208,7 +208,7 @@ def test_close_stops_a_running_answer_and_a_blocked_host() -> None:
     assert heard.of("1")[-1].result["finish_reason"] == "cancelled"
 
 
-# ------------------------------------------------------------------ the process
+# --- the process
 
 
 class Child:
@@ -251,7 +251,7 @@ def test_the_process_greets_answers_beats_and_ends_when_its_stdin_closes(child: 
     child.say(b"what?\n")
     assert child.hear(protocol.Failed).error == "ProtocolError"
     child.say(protocol.encode(protocol.Heartbeat()))
-    assert "no request" in child.hear(protocol.Failed).message
+    assert "not a request" in child.hear(protocol.Failed).message
     child.say(protocol.Generate("1", HELLO, {"temperature": 0}))
     assert child.hear(protocol.Finished).result["text"]
     assert child.process.stdin

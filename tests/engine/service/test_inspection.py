@@ -258,7 +258,7 @@ def test_active_neurons_on_a_gpu(
     inspection, before = Inspection(session, PROMPT), model.generation
     if is_placed_again:
         assert model.gpu is not None
-        model.gpu.place_for(model.context)
+        model.residency.place_for(model.context)
         assert model.generation > before
     for event in session.generate(PROMPT, SamplingConfig(temperature=0, max_tokens=8)):
         if event.token_id is not None:

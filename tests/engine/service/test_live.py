@@ -119,7 +119,7 @@ def test_without_a_model_it_says_so() -> None:
     heard.host.close()
 
 
-# ------------------------------------------------------------------ neurons
+# --- neurons
 
 
 class Steps:
@@ -207,7 +207,7 @@ def test_a_model_all_of_whose_neurons_work_says_so(tmp_path: Path) -> None:
     assert not any(live.has_zeros or live.is_counted or live.fired for live in lives)
 
 
-# ------------------------------------------------------------------ a GPU
+# --- a GPU
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_cpu_s_figures(machine: F
     session = ChatSession(model)
     assert told(session)[0].on_gpu[0] == 1
     assert model.gpu is not None
-    model.gpu.give_up("the GPU fell off the bus")
+    model.residency.give_up("the GPU fell off the bus")
     after = told(session)
     assert after[-1].on_gpu == [0.0] * model.opened.config.n_layers
     assert after[-1].gpu_neuron_load is None

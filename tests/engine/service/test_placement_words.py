@@ -17,8 +17,8 @@ from support.shown_text import numbers_in
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import ArtifactMismatchError
+from engine.gpu.placed_model import PlacedModel
 from engine.gpu.placement_text import experts_text, hot_share
-from engine.gpu.residency import GpuResidency
 from engine.placement import setting
 from engine.service.placement_words import about, gib, memory_of, placement_of
 from engine.session.loaded_model import LoadedModel
@@ -62,12 +62,12 @@ def test_memory_is_counted_as_it_is_sold() -> None:
 def test_layers_without_neurons_or_experts_lack_none(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     hot = [np.arange(config.placed_neurons_of(i), dtype=np.int32) for i in range(config.n_layers)]
     last = max(i for i, ids in enumerate(hot) if len(ids))
-    part = GpuResidency.__new__(GpuResidency)
+    part = PlacedModel.__new__(PlacedModel)
     part._base = SimpleNamespace(opened=SimpleNamespace(config=config))  # type: ignore[assignment]
     for less in (0, 1):
         hot[last] = hot[last][: len(hot[last]) - less * config.d_ff]
         placement = a_placement(hot, config.n_placed_neurons, head="gpu")
-        monkeypatch.setattr(GpuResidency, "_now", SimpleNamespace(placement=placement))
+        monkeypatch.setattr(PlacedModel, "_now", SimpleNamespace(placement=placement))
         assert part.is_whole == (hot_share(placement, config) == 1) == (less == 0)
         if config.n_experts:
             assert ("of each layer" in experts_text(placement, config)) == (less == 0 or len(config.expert_layers) == 1)

@@ -54,7 +54,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
     return FakeGpuMachine(tmp_path, monkeypatch)
 
 
-# ------------------------------------------------------------------ work that asks nobody
+# --- work that asks nobody
 
 
 def test_whoever_waits_leaves_at_once() -> None:
@@ -76,7 +76,7 @@ def test_what_work_returns_and_raises_is_passed_on() -> None:
         run_cancellable(lambda: True, lambda: 7, "test work")
 
 
-# ------------------------------------------------------------------ every moment of a load
+# --- every moment of a load
 
 
 def at_every_question(path: Path, engine: EngineConfig) -> int:
@@ -209,7 +209,7 @@ def test_while_the_gpu_is_tried_out(machine: FakeGpuMachine, tiny: Path, monkeyp
     assert machine.gpus[0].closed
 
 
-# ------------------------------------------------------------------ memory, and the host
+# --- memory, and the host
 
 
 def test_memory_is_back(machine: FakeGpuMachine, tmp_path: Path) -> None:

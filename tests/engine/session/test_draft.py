@@ -228,7 +228,7 @@ def test_an_answer_goes_on_without_a_draft_that_fails(
     assert tokens_of(session.generate(prompt_for(model), GREEDY)) == plain
 
 
-# ------------------------------------------------------------------ which model, and when
+# --- which model, and when
 
 
 def test_only_the_same_tokens_make_the_same_fingerprint(paths: dict[str, Path], tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_idle_work_builds_the_program_of_several_tokens(model: LoadedModel, monk
     assert decoder.steps([5, 6], model.new_cache(), lambda: False).shape[0] == 2
 
 
-# ------------------------------------------------------------------ what is worth computing
+# --- what is worth computing
 
 
 def play(

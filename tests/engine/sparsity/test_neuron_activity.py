@@ -115,8 +115,8 @@ def test_a_head_that_lies_is_refused(tmp_path: Path, change: dict[str, Any], wor
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ({"counts": np.full((2, 6), np.nan, np.float32)}, "no counts"),
-        ({"counts": np.full((2, 6), -1, np.float32)}, "no counts"),
+        ({"counts": np.full((2, 6), np.nan, np.float32)}, "not counts"),
+        ({"counts": np.full((2, 6), -1, np.float32)}, "not counts"),
         ({"counts": np.zeros((2, 6), np.int64)}, "not those that"),
         ({"hot": np.array([4, 1, 6])}, "does not have"),
         ({"hot": np.array([4, 4, 1])}, "twice"),

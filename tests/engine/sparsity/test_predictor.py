@@ -60,7 +60,7 @@ def write_repository(folder: Path, n_layers: int = 12, config: Any = None) -> No
         (folder / "config.json").write_text(json.dumps(config))
 
 
-# ------------------------------------------------------------------ what it computes
+# --- what it computes
 
 
 @pytest.mark.parametrize("codec", ["f32", "f16"])
@@ -88,7 +88,7 @@ def test_a_score_that_equals_the_threshold_counts() -> None:
     assert len(Predictor((with_threshold(part, 1e-6),)).active(0, x, x)) == 0
 
 
-# ------------------------------------------------------------------ PowerInfer's GGUF
+# --- PowerInfer's GGUF
 
 
 @pytest.mark.parametrize("threshold", [0.25, None])
@@ -173,7 +173,7 @@ def test_packed_predictors_are_unpacked_or_stay_where_they_lie(tmp_path: Path) -
         predictor_from_gguf(source, as_stored=True)
 
 
-# ------------------------------------------------------------------ predictor repositories
+# --- predictor repositories
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
         ({"fc1.weight": torch.ones(3, D)}, r"model_1\.pt .*fc1\.weight"),
         ({**sound, "fc3.weight": torch.ones(1)}, r"fc3\.weight"),
         ({**sound, "fc1.weight": torch.ones(3, D, dtype=torch.int64)}, "int64"),
-        ({**sound, "fc1.weight": torch.full((3, D), float("inf"))}, "no numbers"),
+        ({**sound, "fc1.weight": torch.full((3, D), float("inf"))}, "not numbers"),
     ]:
         torch.save(state, tmp_path / "model_1.pt")
         with pytest.raises(ModelFormatError, match=words):
@@ -213,7 +213,7 @@ def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
         read_predictor_folder(tmp_path)
 
 
-# ------------------------------------------------------------------ our own files
+# --- our own files
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:

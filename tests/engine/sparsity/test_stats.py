@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         some_stats().save(tmp_path / "file" / "inside")
 
 
-# ------------------------------------------------------------------ PowerInfer's folder
+# --- PowerInfer's folder
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])
@@ -164,8 +164,8 @@ def test_activation_folders_with_holes_and_odd_content(tmp_path: Path) -> None:
         (torch.arange(5), "5 neurons"),
         (torch.ones(2, 2), "counts"),
         ({"a": torch.arange(4), "b": torch.arange(4)}, "counts"),
-        (torch.tensor([0.5, 1, 2, 3]), "no counts"),
-        (torch.tensor([float("nan"), 1, 2, 3]), "no counts"),
+        (torch.tensor([0.5, 1, 2, 3]), "not counts"),
+        (torch.tensor([float("nan"), 1, 2, 3]), "not counts"),
         (torch.tensor([-1, 1, 2, 3]), "count from -1"),
     ]:
         torch.save(value, tmp_path / "activation_2.pt")

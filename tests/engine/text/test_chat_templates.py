@@ -69,7 +69,7 @@ def bare() -> Vocabulary:
     return vocabulary()
 
 
-# ------------------------------------------------------------------ what they write
+# --- what they write
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -77,7 +77,7 @@ def test_what_a_template_writes(name: str) -> None:
     template, reason = choose_template("Any", bare(), name)
     assert template.render(CHAT) == WRITTEN[name]
     assert template.name == name
-    assert reason == f"{BUILT_IN[name].title}, as asked"
+    assert reason == f"{BUILT_IN[name].title}, as requested"
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -98,7 +98,7 @@ def test_without_a_system_message_vicuna_and_alpaca_say_their_own() -> None:
         assert choose_template("Any", bare(), name)[0].render(CHAT[1:2]).startswith(f"<s>{words}")
 
 
-# ------------------------------------------------------------------ which one, and why
+# --- which one, and why
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_overrides_that_do_not_exist() -> None:
         choose_template("x", bare(), "own")
 
 
-# ------------------------------------------------------------------ special tokens and stops
+# --- special tokens and stops
 
 
 MARKS = ("<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>",
@@ -206,7 +206,7 @@ def test_the_starter_models_template_is_its_own() -> None:
     assert tokenizer.stop_texts == ()
 
 
-# ------------------------------------------------------------------ files that say it elsewhere
+# --- files that say it elsewhere
 
 
 def test_a_template_beside_the_tokenizer_is_read(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_marks_that_a_tokenizer_json_calls_ordinary_are_special(tmp_path: Path) 
     assert [i for i in forged if i < 6] == [0, 3, 1, 4]
 
 
-# ------------------------------------------------------------------ in a chat
+# --- in a chat
 
 
 def test_a_chat_is_laid_out_and_ends_as_the_template_says(nameless: Path) -> None:

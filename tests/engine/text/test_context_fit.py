@@ -13,7 +13,7 @@ from engine.service.host import EngineHost
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from engine.text.attached_texts import AttachedTexts
-from engine.text.context_fit import ChatMessage, ChatRoom, checked_overflow
+from engine.text.context_fit import ChatMessage, ContextWindow, checked_overflow
 
 
 def encode(messages: list[ChatMessage]) -> list[int]:
@@ -34,7 +34,7 @@ def kept(messages: list[ChatMessage], dropped: int, at: int) -> list[ChatMessage
 
 
 def test_the_middle_goes_and_the_first_exchange_stays() -> None:
-    room, messages = ChatRoom(200), chat(20)
+    room, messages = ContextWindow(200), chat(20)
     fitted = room.fit(messages, None, encode, "middle")
     assert fitted.dropped_at == 2
     assert fitted.dropped > 0
@@ -44,7 +44,7 @@ def test_the_middle_goes_and_the_first_exchange_stays() -> None:
 
 
 def test_the_middle_that_went_stays_away_so_that_the_next_prompt_begins_the_same() -> None:
-    room, messages = ChatRoom(200), chat(20)
+    room, messages = ContextWindow(200), chat(20)
     first = room.fit(messages, None, encode, "middle")
     messages += [{"role": "assistant", "content": "this"}, {"role": "user", "content": "more?"}]
     second = room.fit(messages, None, encode, "middle")
@@ -54,28 +54,28 @@ def test_the_middle_that_went_stays_away_so_that_the_next_prompt_begins_the_same
 
 def test_a_first_exchange_that_would_fill_the_room_is_not_kept() -> None:
     messages = [{"role": "user", "content": "long " * 80}, {"role": "assistant", "content": "ok"}, *chat(12)[1:]]
-    fitted = ChatRoom(200).fit(messages, None, encode, "middle")
+    fitted = ContextWindow(200).fit(messages, None, encode, "middle")
     assert fitted.dropped_at == 0
     assert fitted.dropped > 2
 
 
 def test_a_long_question_drives_the_kept_beginning_out_before_it_is_refused() -> None:
     messages = [*chat(3, 20)[:-1], {"role": "user", "content": "word " * 170}]
-    fitted = ChatRoom(200).fit(messages, None, encode, "middle")
+    fitted = ContextWindow(200).fit(messages, None, encode, "middle")
     assert (fitted.dropped, fitted.dropped_at) == (6, 0)
     with pytest.raises(ContextOverflowError, match="The message has"):
-        ChatRoom(200).fit([*messages[:-1], {"role": "user", "content": "word " * 190}], None, encode, "middle")
+        ContextWindow(200).fit([*messages[:-1], {"role": "user", "content": "word " * 190}], None, encode, "middle")
 
 
 @pytest.mark.parametrize("policy", ["roll", "middle", "stop"])
 def test_nothing_goes_while_everything_fits(policy: Any) -> None:
     messages = chat(5)
-    fitted = ChatRoom(200).fit(messages, None, encode, policy)
+    fitted = ContextWindow(200).fit(messages, None, encode, policy)
     assert (fitted.prompt, fitted.dropped, fitted.dropped_at) == (encode(messages), 0, 0)
 
 
 def test_stop_refuses_and_says_why() -> None:
-    room = ChatRoom(200)
+    room = ContextWindow(200)
     with pytest.raises(ContextOverflowError, match="206 tokens") as caught:
         room.fit(chat(10), None, encode, "stop")
     assert caught.value.hint
@@ -84,7 +84,7 @@ def test_stop_refuses_and_says_why() -> None:
 
 
 def test_looking_is_what_fitting_would_give_and_leaves_no_trace() -> None:
-    room, messages = ChatRoom(200), chat(20)
+    room, messages = ContextWindow(200), chat(20)
     looked = room.look(messages, None, encode)
     shorter = room.look([messages[0], *messages[-5:]], None, encode)
     assert room.fit(messages, None, encode) == looked
@@ -93,9 +93,9 @@ def test_looking_is_what_fitting_would_give_and_leaves_no_trace() -> None:
 
 
 def test_changing_the_policy_in_mid_chat_begins_anew() -> None:
-    room, messages = ChatRoom(200), chat(20)
+    room, messages = ContextWindow(200), chat(20)
     rolled = room.fit(messages, None, encode, "roll")
-    assert room.fit(messages, None, encode, "middle") == ChatRoom(200).fit(messages, None, encode, "middle")
+    assert room.fit(messages, None, encode, "middle") == ContextWindow(200).fit(messages, None, encode, "middle")
     assert room.fit(messages, None, encode, "roll") == rolled
 
 
@@ -105,7 +105,7 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
     assert "roll, middle, stop" in caught.value.hint
 
 
-# ------------------------------------------------------------------ texts
+# --- texts
 
 
 def words_of(text: str) -> list[int]:
@@ -145,7 +145,7 @@ def test_a_text_is_encoded_whole_only_once() -> None:
     assert whole.count(len(text)) == 1
 
 
-# ------------------------------------------------------------------ over the starter model
+# --- over the starter model
 
 
 def test_a_count_is_what_the_answer_then_takes(starter: LoadedModel) -> None:

@@ -203,7 +203,7 @@ def test_a_model_directory_opens_by_its_sentencepiece_file_and_so_does_its_bundl
         assert read_tokenizer(model).encode("the cat") == opened("bpe")[1].encode("the cat")
 
 
-# ------------------------------------------------------------------ vocab.json with merges.txt
+# --- vocab.json with merges.txt
 
 
 @pytest.mark.parametrize("family", ["gpt-2", "qwen2"])
@@ -229,14 +229,18 @@ def test_two_files_give_transformers_ids(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("vocab.json", '{"a": "x"}', "an id is no number"),
-        ("vocab.json", '{"a": 99999999999}', "an id is no number"),
-        ("vocab.json", '{"a": -1}', "an id is no number"),
+        ("vocab.json", '{"a": "x"}', "an id is not a number"),
+        ("vocab.json", '{"a": 99999999999}', "an id is not a number"),
+        ("vocab.json", '{"a": -1}', "an id is not a number"),
         ("vocab.json", "[]", "JSON object"),
-        ("added_tokens.json", '{"a": 1e9}', "an id is no number"),
-        ("tokenizer_config.json", '{"added_tokens_decoder": {"x": {"content": "a"}}}', "not as they should be"),
-        ("tokenizer_config.json", '{"added_tokens_decoder": {"9999999999": {"content": "a"}}}', "not as they should"),
-        ("tokenizer_config.json", '{"added_tokens_decoder": {"1": 7}}', "not as they should be"),
+        ("added_tokens.json", '{"a": 1e9}', "an id is not a number"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"x": {"content": "a"}}}', "are invalid"),
+        (
+            "tokenizer_config.json",
+            '{"added_tokens_decoder": {"9999999999": {"content": "a"}}}',
+            "beside .* are invalid",
+        ),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"1": 7}}', "beside .* are invalid"),
     ],
 )
 def test_lies_in_two_files(name: str, content: str, words: str, tmp_path: Path) -> None:

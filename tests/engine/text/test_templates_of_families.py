@@ -293,7 +293,7 @@ def test_the_same_text_for_any_contents(name: str, contents: list[str], with_sys
     assert by_hearth(TEMPLATES[name], chat, True) == by_transformers(TEMPLATES[name], chat, True)
 
 
-# ------------------------------------------------------------------ which one of several
+# --- which one of several
 
 
 def test_a_gguf_with_several_templates_uses_the_plain_one() -> None:

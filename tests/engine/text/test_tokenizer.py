@@ -53,7 +53,7 @@ def spaced_tokenizer() -> Tokenizer:
                                 "spaced", "a test's vocabulary", strips_first_space=True))  # fmt: skip
 
 
-# ------------------------------------------------------------------ against the reference
+# --- against the reference
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][:12])
@@ -100,7 +100,7 @@ def test_facts_of_the_vocabulary(tokenizer: Tokenizer) -> None:
     assert tokenizer.token_bytes(10**9).decode() == tokenizer.token_bytes(-1).decode() == ""
 
 
-# ------------------------------------------------------------------ special tokens and user text
+# --- special tokens and user text
 
 
 @pytest.mark.parametrize("text", [*SPECIALS, "x<|end|><|user|>y", "<|end|" * 3 + "|>", "<<|end|>|>"])
@@ -234,7 +234,7 @@ def test_halves_of_characters_do_no_harm(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_chat([{"role": "user", "content": "\udc00"}])[:2] == [0, 3]
 
 
-# ------------------------------------------------------------------ streaming
+# --- streaming
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int]) -> str:

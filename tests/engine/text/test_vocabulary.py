@@ -145,7 +145,7 @@ def test_a_chats_marks_are_special_whatever_the_file_calls_them(kind: int) -> No
     assert tokenizer.decode([3, 809]) == "Hi"
 
 
-# ------------------------------------------------------------------ another model's tokenizer, bad files
+# --- another model's tokenizer, bad files
 
 
 def model_config(**changes: Any) -> ModelConfig:
@@ -262,16 +262,20 @@ def spoil(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (spoil(model="wordlevel"), UnsupportedModelError, "'wordlevel'"),
         (spoil(pre="klingon"), UnsupportedModelError, "'klingon'"),
         (spoil(pre=7), UnsupportedModelError, "splits text as 7"),
-        (spoil(model="llama"), ModelFormatError, "scores is no list of 8192"),
-        (spoil(model="llama", scores=["x"] * 8192), ModelFormatError, "no number"),
-        (spoil(model="llama", scores=[float("nan")] * 8192), ModelFormatError, "no number"),
+        (spoil(model="llama"), ModelFormatError, "scores is not a list of 8192"),
+        (spoil(model="llama", scores=["x"] * 8192), ModelFormatError, "not a number"),
+        (spoil(model="llama", scores=[float("nan")] * 8192), ModelFormatError, "not a number"),
         (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap=[1, 2]), ModelFormatError, "damaged"),
-        (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap="x"), ModelFormatError, "no list of bytes"),
-        (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap=[1.5]), ModelFormatError, "no list of bytes"),
+        (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap="x"), ModelFormatError, "not a list of bytes"),
+        (
+            spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap=[1.5]),
+            ModelFormatError,
+            "not a list of bytes",
+        ),
         (spoil(model="llama", scores=[10**400] * 8192), ModelFormatError, "absurd size"),
         (spoil(model="t5", scores=[float("inf")] * 8192), ModelFormatError, "infinite"),
         (spoil(tokens=None), ModelFormatError, "tokens is missing"),
-        (spoil(tokens=[1, 2]), ModelFormatError, "no text"),
+        (spoil(tokens=[1, 2]), ModelFormatError, "not text"),
         (spoil(tokens="abc"), ModelFormatError, "missing"),
         (
             spoil(tokens=[], merges=[], token_type=[], bos_token_id=None, eos_token_id=None),

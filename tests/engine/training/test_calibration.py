@@ -100,7 +100,7 @@ def test_a_cache_that_takes_nothing_is_no_failure(model: LoadedModel) -> None:
     assert sum(len(text) for texts in write_portion(model, 0, size=80).values() for text in texts) == 80
 
 
-# ------------------------------------------------------------------ the prompts
+# --- the prompts
 
 
 def test_there_are_a_few_hundred_prompts_of_many_kinds_and_none_twice() -> None:

@@ -108,5 +108,5 @@ def test_a_predictor_of_everything_loses_nothing_and_one_of_nothing_a_lot(parts:
 
 
 def test_a_text_with_nothing_to_score_is_refused(parts: ModelParts) -> None:
-    with pytest.raises(InvalidRequestError, match="no two tokens"):
+    with pytest.raises(InvalidRequestError, match="fewer than two tokens"):
         measure_reference(parts, [HeldOutText("chat", [[1]])])

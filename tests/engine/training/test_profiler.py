@@ -161,7 +161,7 @@ def test_kept_counts_are_not_trusted(model: LoadedModel, own_folders: Path, dama
     assert (resumed.counts == profile(model, TEXT, 500).stats.counts).all()
 
 
-# ------------------------------------------------------------------ what cannot be counted
+# --- what cannot be counted
 
 
 def test_too_short_a_text_is_refused(model: LoadedModel) -> None:
@@ -217,7 +217,7 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(model: LoadedModel, mo
     assert profile(model, TEXT).stats.tokens
 
 
-# ------------------------------------------------------------------ experts, bundles, published statistics
+# --- experts, bundles, published statistics
 
 
 def test_experts_are_counted_one_after_another(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_published_statistics_are_read_instead(tmp_path: Path, capsys: pytest.Ca
     assert published_stats(LoadedModel.load(folder, REFERENCE).opened) is None
 
 
-# ------------------------------------------------------------------ the command
+# --- the command
 
 
 @pytest.mark.usefixtures("in_reference_form")

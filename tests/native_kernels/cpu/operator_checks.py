@@ -178,7 +178,7 @@ def check_no_numbers() -> None:
     rng = np.random.default_rng(0)
 
     def same(found: np.ndarray, wanted: np.ndarray, split: bool = False) -> None:
-        """split: in tiles of two parts, whose product of infinity and a part that is 0 is no number."""
+        """split: in tiles of two parts, whose product of infinity and a part that is 0 is not a number."""
         for test in (np.isfinite,) if split else (np.isnan, np.isposinf, np.isneginf):
             np.testing.assert_array_equal(test(found), test(wanted))
 

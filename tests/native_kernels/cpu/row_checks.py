@@ -141,7 +141,7 @@ def rounded_factors(w: PackedMatrix, ids: NDArray[Any], h: NDArray[Any]) -> NDAr
 
 
 def check_axpy(codec: str, n_cols: int, n_rows: int, n_active: int) -> None:
-    """The weighted sum of some rows, the others full of values that are no numbers."""
+    """The weighted sum of some rows, the others full of values that are not numbers."""
     w = matrix(codec, n_rows, n_cols)
     ids = np.sort(np.random.default_rng(n_active).permutation(n_rows)[:n_active]).astype(np.int32)
     h = random(n_rows, seed=4)

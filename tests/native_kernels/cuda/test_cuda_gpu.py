@@ -142,7 +142,7 @@ def test_angles_that_a_head_has_no_room_for_are_refused(library: Fake) -> None:
     gpu.close()
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 @pytest.mark.gpu

@@ -183,7 +183,7 @@ class Case:
         return h
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 @pytest.mark.gpu
@@ -324,7 +324,7 @@ def test_elementwise(gpu: OnGpu, activation: Activation, n: int) -> None:
         assert np.array_equal(gpu.get(to.scales, scales), scales)
 
 
-# ------------------------------------------------------------------ without a GPU
+# --- without a GPU
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def test_a_row_is_shared_by_as_many_warps_as_it_feeds(n_rows: int, n_units: int)
     assert split == 1 or 32 * split <= n_units
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 class Bench:

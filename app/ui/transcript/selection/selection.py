@@ -125,7 +125,7 @@ class TextSelection(QObject):
         message, chat = whole_message(min(here, count - 1)), Selection(Place(0, 0, 0), Place(count - 1, FAR, FAR))
         self.select(chat if self._selection in (message, chat) else message)
 
-    # ------------------------------------------------------------------ copying
+    # --- copying
 
     def plain_text(self) -> str:
         """Return the selection as plain text. Cost: messages that are not built are parsed again."""
@@ -171,7 +171,7 @@ class TextSelection(QObject):
             if passage.plain or passage.markdown:
                 yield passage
 
-    # ------------------------------------------------------------------ highlighting
+    # --- highlighting
 
     def show_in(self, view: SelectableMessage) -> None:
         """Highlight the selection in a message that was just built or whose texts have changed."""
@@ -194,7 +194,7 @@ class TextSelection(QObject):
         for index in range(max(first, self._column.first), min(last + 1, self._column.last)):
             self._show_in(self._column.views[index - self._column.first], index)
 
-    # ------------------------------------------------------------------ places
+    # --- places
 
     def _text_at(self, point: QPoint) -> tuple[int, int, SelectableText, QPoint] | None:
         """Return the text at or below a point of the column, else the last: message, number, widget, point in it."""
@@ -249,7 +249,7 @@ class TextSelection(QObject):
         address = words if words.startswith("#") else web_address(words)
         return (found[2], address) if address else None
 
-    # ------------------------------------------------------------------ mouse
+    # --- mouse
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -351,7 +351,7 @@ class TextSelection(QObject):
         if self._dragging and not self.is_empty:
             self._extend(self._column.mapFromGlobal(QCursor.pos()))
 
-    # ------------------------------------------------------------------ menu
+    # --- menu
 
     def set_has_notes(self, has_notes: bool) -> None:
         """Set whether the chat has notes of a project."""

@@ -207,7 +207,7 @@ class CodeBlockView(QFrame):
         self._switch.glyph_px = 16
         self._switch.hide()
         self._switch.clicked.connect(lambda: self.show_diagram(not self.shows_diagram))
-        self._browse = IconButton("browser", tr("Open in the browser, closed off from the network"))
+        self._browse = IconButton("browser", tr("Open in the browser, without network access"))
         self._browse.glyph_px = 16
         self._browse.hide()
         self._browse.clicked.connect(self.open_in_browser)

@@ -61,7 +61,7 @@ class DiagramView(QWidget):
         self.drawn.emit(self.is_drawn)
 
     def _ask(self) -> None:
-        """Have the diagram painted in the size of now."""
+        """Have the diagram painted in the current size."""
         size = (self._place().size() * self.devicePixelRatioF()).toSize()
         if self._drawing is not None and not size.isEmpty() and size != self._asked:
             self._asked = size

@@ -22,7 +22,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     if rotated is None:
         return {"unrotated": _every(read.optional("no_rope_layer_interval", int, _INTERVAL), n_layers)}
     if len(rotated) != n_layers or not all(type(on) is int and on in (0, 1) for on in rotated):
-        raise ModelFormatError(f"no_rope_layers in {read.where} is no list of {n_layers} ones and zeros.")
+        raise ModelFormatError(f"no_rope_layers in {read.where} is not a list of {n_layers} ones and zeros.")
     return {"unrotated": tuple(layer for layer, on in enumerate(rotated) if not on)}
 
 

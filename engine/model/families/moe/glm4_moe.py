@@ -1,6 +1,6 @@
 """GLM-4.5, 4.6 and 4.7 (with Air): many experts and a shared one behind one to three dense layers.
 
-The router's sigmoid weighs the experts; a bias of its own takes part in their selection.
+The router's sigmoid weighs the experts; a bias affects only their selection.
 """
 
 from __future__ import annotations

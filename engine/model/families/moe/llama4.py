@@ -41,7 +41,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     in_chunks = ["chunked_attention" if on else "full_attention" for on in rotated]
     kinds = read.optional("layer_types", list, in_chunks)
     if len(kinds) != n_layers or not all(kind in ("chunked_attention", "full_attention") for kind in kinds):
-        raise UnsupportedModelError(f"layer_types in {read.where} is no list of {n_layers} known kinds of layer.")
+        raise UnsupportedModelError(f"layer_types in {read.where} is not a list of {n_layers} known kinds of layer.")
     grows = read.values.get("attn_temperature_tuning", True)  # older files have a number
     temperature = Temperature(
         read.optional("attn_scale", float, _STRENGTH), read.optional("floor_scale", int, _LENGTH), offset=1
@@ -64,7 +64,7 @@ def _rotated(read: Reader, n_layers: int) -> list[int]:
         raise ModelFormatError(f"no_rope_layer_interval is {interval} in {read.where}; a positive number is needed.")
     rotated = read.optional("no_rope_layers", list, []) or [int((i + 1) % interval > 0) for i in range(n_layers)]
     if len(rotated) != n_layers or not all(type(on) is int and on in (0, 1) for on in rotated):
-        raise ModelFormatError(f"no_rope_layers in {read.where} is no list of {n_layers} ones and zeros.")
+        raise ModelFormatError(f"no_rope_layers in {read.where} is not a list of {n_layers} ones and zeros.")
     return list(rotated)
 
 

@@ -49,7 +49,7 @@ def _layout(read: Reader, key: str, n_layers: int, default: int) -> list[int]:
     """Return 1 or 0 per layer."""
     given: list[int] = read.optional(key, list, [default] * n_layers)
     if len(given) != n_layers or not all(type(on) is int and on in (0, 1) for on in given):
-        raise ModelFormatError(f"{key} in {read.where} is no list of {n_layers} ones and zeros.")
+        raise ModelFormatError(f"{key} in {read.where} is not a list of {n_layers} ones and zeros.")
     return given
 
 

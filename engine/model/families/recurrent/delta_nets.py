@@ -53,7 +53,7 @@ def delta_from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     elif len(kinds) == n_layers and set(map(str, kinds)) <= {"full_attention", "linear_attention"}:
         layers = tuple(i for i, kind in enumerate(kinds) if kind == "linear_attention")
     else:
-        raise UnsupportedModelError(f"layer_types in {read.where} is no list of {n_layers} known kinds of layer.")
+        raise UnsupportedModelError(f"layer_types in {read.where} is not a list of {n_layers} known kinds of layer.")
     spec = DeltaSpec(
         key_heads=read.optional("linear_num_key_heads", int, 16),
         value_heads=read.optional("linear_num_value_heads", int, 32),

@@ -47,7 +47,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
         raise UnsupportedModelError(f"position_embedding_type is {positions[:60]}; Hearth runs rope and nope.")
     n_layers, kinds = fields["n_layers"], read.required("layer_types", list)
     if len(kinds) != n_layers or not all(isinstance(kind, str) and kind in _KINDS for kind in kinds):
-        raise UnsupportedModelError(f"layer_types in {read.where} is no list of {n_layers} known kinds of layer.")
+        raise UnsupportedModelError(f"layer_types in {read.where} is not a list of {n_layers} known kinds of layer.")
     layers = tuple(i for i, kind in enumerate(kinds) if _KINDS[kind])
     multipliers = scales(fields, [read.optional(key, float, 1.0) for key in MULTIPLIERS])
     return multipliers | {

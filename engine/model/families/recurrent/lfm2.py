@@ -61,7 +61,7 @@ def _layers_from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
         attending = read.optional("full_attn_idxs", list, list(range(n_layers)))
         kinds = ["full_attention" if i in attending else "conv" for i in range(n_layers)]
     if len(kinds) != n_layers or not all(kind in ("full_attention", "conv") for kind in kinds):
-        raise UnsupportedModelError(f"layer_types in {read.where} is no list of {n_layers} known kinds of layer.")
+        raise UnsupportedModelError(f"layer_types in {read.where} is not a list of {n_layers} known kinds of layer.")
     layers = tuple(i for i, kind in enumerate(kinds) if kind == "conv")
     tied = read.optional("tie_embedding", bool, fields["tied_embeddings"])
     return {**_with(layers, fields, read.optional("conv_L_cache", int, 3)), "tied_embeddings": tied}

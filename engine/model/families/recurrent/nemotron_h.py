@@ -69,7 +69,7 @@ def _layers_from_hf(read: Reader, n_layers: int) -> list[str]:
         kinds = [_LETTERS.get(letter, letter) for letter in read.required("hybrid_override_pattern", str)]
     kinds = [_OLDER.get(str(kind), str(kind)) for kind in kinds]
     if len(kinds) != n_layers or not set(kinds) <= set(_LETTERS.values()):
-        raise UnsupportedModelError(f"The kinds of layers in {read.where} are no list of {n_layers} known ones.")
+        raise UnsupportedModelError(f"The kinds of layers in {read.where} are not a list of {n_layers} known ones.")
     return kinds
 
 

@@ -78,7 +78,7 @@ def _cutoffs(read: Reader, n_layers: int) -> tuple[float, ...]:
     shares = read.optional("activation_sparsity_pattern", list, usual)
     if len(shares) != n_layers or not all(type(one) in (int, float) and (one == 0 or 0.5 < one < 1) for one in shares):
         raise ModelFormatError(
-            f"activation_sparsity_pattern in {read.where} is no list of {n_layers} shares, each 0 or from 0.5 to 1."
+            f"activation_sparsity_pattern in {read.where} is not a list of {n_layers} shares, each 0 or from 0.5 to 1."
         )
     return _any(tuple(NormalDist().inv_cdf(share) if share else 0.0 for share in shares))
 
@@ -93,7 +93,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
     n_layers, size = fields["n_layers"], read.required("gemma3n.attention.sliding_window", int)
     factors = read.required("gemma3n.activation_sparsity_scale", list)
     if len(factors) != n_layers or not all(isinstance(one, float) and one < 1e3 for one in factors):
-        raise ModelFormatError(f"gemma3n.activation_sparsity_scale is no list of {n_layers} numbers.")
+        raise ModelFormatError(f"gemma3n.activation_sparsity_scale is not a list of {n_layers} numbers.")
     return {
         **widths(numbers_by_layer(read, "gemma3n.feed_forward_length", n_layers)),
         "windows": windows_from_gguf(read, "gemma3n", n_layers, size, lambda layer: (layer + 1) % _PERIOD != 0),

@@ -106,7 +106,7 @@ def test_a_damaged_file_gives_no_defaults(tmp_path: Path, content: bytes) -> Non
         assert thing.to_json()["models"] == {}
 
 
-# ------------------------------------------------------------------ rates
+# --- rates
 
 RESULT = GenerationResult(
     text="", finish_reason="stop", context_full=False, prompt_tokens=9, reused_tokens=0, tokens=FEWEST_TOKENS,

@@ -41,7 +41,7 @@ def answer_of(chat: WholeChat) -> Message:
     return next(m for m in chat.messages if m.role is Role.ASSISTANT)
 
 
-# ------------------------------------------------------------------ ChatGPT
+# --- ChatGPT
 
 
 def gpt_node(key: str, parent: str | None, role: str, parts: list[Any], **more: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-# ------------------------------------------------------------------ GPT4All
+# --- GPT4All
 
 
 def gpt4all_chat(version: int = 12, think: bool = True) -> bytes:
@@ -189,7 +189,7 @@ def _thought(out: QDataStream) -> None:
     out.writeInt64(0)
 
 
-# ------------------------------------------------------------------ Claude
+# --- Claude
 
 
 def claude_like(ids: list[str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def values(data: bytes) -> list[Any]:
     return list(JsonStream(io.BytesIO(data)).values())
 
 
-# ------------------------------------------------------------------ the stream
+# --- the stream
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
@@ -78,7 +78,7 @@ def test_bytes_that_are_no_utf8_cost_a_character(tmp_path: Path) -> None:
     assert shown(Read(tmp_path).chat)[0][1] == "before\ufffdafter"
 
 
-# ------------------------------------------------------------------ trees
+# --- trees
 
 
 def test_cycles_missing_parents_and_own_parents_lose_no_message(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_ids_that_occur_twice_are_two_messages(tmp_path: Path) -> None:
     assert len({m.id for m in chat.messages}) == 4
 
 
-# ------------------------------------------------------------------ values
+# --- values
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_arguments_of_any_depth_and_size_are_bounded(tmp_path: Path) -> None:
         assert parsed((tmp_path / "ours.json").read_bytes())
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from app.chat.imports.sources import ImportFailedError
 from app.chat.store.conversation import CallState, MessageState, Role, siblings
 from engine.text.thoughts import split
 
-# ------------------------------------------------------------------ ChatGPT
+# --- ChatGPT
 
 
 def test_a_chat_of_chatgpt_keeps_branches_thoughts_tools_and_models(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_an_export_of_chatgpt_in_parts_and_in_a_zip_file(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path], "nothing is unpacked"
 
 
-# ------------------------------------------------------------------ Claude
+# --- Claude
 
 
 def claude_chat(**more: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_a_chat_of_claude_without_parents_is_a_row(tmp_path: Path) -> None:
     assert shown(chat)[-1][1].endswith("another")
 
 
-# ------------------------------------------------------------------ Open WebUI
+# --- Open WebUI
 
 
 def test_a_chat_of_open_webui_keeps_its_tree_thoughts_and_files(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_old_chat_of_open_webui_is_a_row(tmp_path: Path) -> None:
     assert shown(Read(write(tmp_path / "x.json", value)).chat) == [("user", "a"), ("assistant", "b")]
 
 
-# ------------------------------------------------------------------ LM Studio
+# --- LM Studio
 
 
 def lm_studio_chat() -> dict[str, Any]:
@@ -229,7 +229,7 @@ def test_a_folder_of_lm_studio_keeps_versions_and_figures(tmp_path: Path) -> Non
     assert more.parent == answer.id
 
 
-# ------------------------------------------------------------------ Jan
+# --- Jan
 
 
 def test_threads_of_jan_keep_thoughts_tools_and_models(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_threads_of_jan_keep_thoughts_tools_and_models(tmp_path: Path) -> None:
         assert (answer.text, answer.state, answer.stats) == ("It is 2.", MessageState.CANCELLED, {"model": "llama"})
 
 
-# ------------------------------------------------------------------ GPT4All
+# --- GPT4All
 
 
 @pytest.mark.parametrize("version", range(2, 13))
@@ -284,7 +284,7 @@ def test_thoughts_and_code_of_gpt4all_are_kept(tmp_path: Path) -> None:
     ]
 
 
-# ------------------------------------------------------------------ ids
+# --- ids
 
 
 def test_the_same_export_gives_the_same_ids_and_a_continued_chat_others(tmp_path: Path) -> None:

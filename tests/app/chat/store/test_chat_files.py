@@ -55,7 +55,7 @@ def everything(store: Store) -> list[WholeChat]:
     return [chat for chat in found if chat is not None]
 
 
-# ------------------------------------------------------------------ there and back
+# --- there and back
 
 
 def test_what_was_exported_and_imported_is_exported_with_the_same_bytes(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_imports_are_taken_in_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     store.close()
 
 
-# ------------------------------------------------------------------ Markdown
+# --- Markdown
 
 
 def test_markdown_is_the_branch_that_is_shown(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["kept.json"]
 
 
-# ------------------------------------------------------------------ hostile files
+# --- hostile files
 
 
 def good() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from stored_chats import chat, tree
 from app.chat.store.conversation import Attachment, Message, MessageState, Role, Unsent, branch
 from app.chat.store.store import Store
 
-# ------------------------------------------------------------------ keeping
+# --- keeping
 
 
 def test_everything_comes_back_after_a_restart(file: Path) -> None:
@@ -231,7 +231,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-# ------------------------------------------------------------------ branches, heads
+# --- branches, heads
 
 
 def test_a_chat_with_everything_comes_back(file: Path) -> None:
@@ -266,7 +266,7 @@ def test_the_draft_of_a_chat_that_is_not_begun(store: Store) -> None:
         assert store.draft() == text.replace("\ud83d", "\ufffd")
 
 
-# ------------------------------------------------------------------ search
+# --- search
 
 
 def test_search_finds_titles_and_messages_newest_first(store: Store) -> None:

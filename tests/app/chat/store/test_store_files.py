@@ -19,7 +19,7 @@ from app.chat.store.store import Store
 from app.chat.store.store_rescue import open_in_memory, use_copy
 from app.errors import StoreError
 
-# ------------------------------------------------------------------ versions
+# --- versions
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_untouched(filled: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_file_of_the_first_version_without_its_beginning_is_rescued(file: Path
     store.close()
 
 
-# ------------------------------------------------------------------ full, read-only, locked
+# --- full, read-only, locked
 
 
 def test_a_full_disk_fails_one_call_and_harms_nothing(store: Store) -> None:

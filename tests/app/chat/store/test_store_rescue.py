@@ -21,7 +21,7 @@ from app.errors import StoreError
 
 ROOT = Path(store_file.__file__).parents[3]
 
-# ------------------------------------------------------------------ kill -9
+# --- kill -9
 
 WRITER = """
 import dataclasses, sys, time
@@ -69,7 +69,7 @@ def test_kill_nine_loses_nothing_that_a_call_had_returned_from(file: Path) -> No
     assert committed > 40
 
 
-# ------------------------------------------------------------------ damage
+# --- damage
 
 
 def test_a_sound_file_is_not_rescued(filled: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_large_purge_lets_others_to_the_file(store: Store, monkeypatch: pytest
     assert [title for title, _ in found(store, "word")] == ["kept"]
 
 
-# ------------------------------------------------------------------ marks
+# --- marks
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_hit_carries_its_marks(store: Store) -> None:
         index_all(store)
 
 
-# ------------------------------------------------------------------ an index that is not what it should be
+# --- an index that is not what it should be
 
 
 def test_a_python_that_folds_otherwise_makes_it_anew(store: Store, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def test_large_chats_are_indexed_in_steps_and_found_soon(store: Store) -> None:
     assert (time.process_time() - started) / len(needles) < 2
 
 
-# ------------------------------------------------------------------ snippets
+# --- snippets
 
 
 @pytest.mark.parametrize(

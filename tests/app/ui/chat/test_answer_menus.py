@@ -257,7 +257,7 @@ def test_a_stop_text_is_written_on_one_line_and_read_back(stop: str) -> None:
     assert unescaped(escaped(stop)) == stop
 
 
-# ------------------------------------------------------------------ the shelves
+# --- the shelves
 
 
 def test_a_persona_is_made_changed_deleted_and_brought_back(arrive: Arrive) -> None:
@@ -324,7 +324,7 @@ def test_presets_are_handed_out_and_taken_in(arrive: Arrive, tmp_path: Path) -> 
     dialog.close()
 
 
-# ------------------------------------------------------------------ every control
+# --- every control
 
 _CONTROLS = (QAbstractButton, QLineEdit, QPlainTextEdit, QSlider)
 

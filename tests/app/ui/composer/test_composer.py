@@ -200,7 +200,7 @@ def test_everything_that_takes_the_focus_has_a_name(composer: Composer) -> None:
             assert widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text()), widget
 
 
-# ------------------------------------------------------------------ what was said before
+# --- what was said before
 
 
 def press(composer: Composer, qtbot: QtBot, key: Qt.Key, times: int = 1) -> str:
@@ -237,7 +237,7 @@ def test_a_new_chat_goes_back_through_what_was_said_last(composer: Composer, qtb
     assert press(composer, qtbot, Qt.Key.Key_Up) == "in another chat"
 
 
-# ------------------------------------------------------------------ giant texts
+# --- giant texts
 
 GIANTS = {
     "a word": "x" * 1_000_000,
@@ -351,7 +351,7 @@ def test_an_attachment_of_one_giant_word_is_shown_in_lines_that_a_layout_takes(c
     dialog.deleteLater()
 
 
-# ------------------------------------------------------------------ what goes along
+# --- what goes along
 
 
 def text_data(text: str) -> QMimeData:

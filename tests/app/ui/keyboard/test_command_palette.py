@@ -95,7 +95,7 @@ def test_settings_are_found_with_their_value() -> None:
     assert opened == ["theme"]
 
 
-# ------------------------------------------------------------------ the card
+# --- the card
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_it_stays_within_a_small_window(window: QWidget) -> None:
     assert palette.view.height() < 300
 
 
-# ------------------------------------------------------------------ in the window
+# --- in the window
 
 
 def test_everything_is_found_from_the_keyboard_in_the_real_window(arrive: Arrive, qtbot: QtBot) -> None:

@@ -88,7 +88,7 @@ def first_row(person: Person) -> QPoint:
     return chats.visualRect(chats.chats.index_of(person.hearth.memory.conversations()[1].id)).center()
 
 
-# ------------------------------------------------------------------ acts after which one types on
+# --- acts after which one types on
 
 
 def test_after_an_edited_message_was_sent(person: Person) -> None:
@@ -216,7 +216,7 @@ def test_after_a_chat_was_renamed_in_the_list(person: Person) -> None:
     assert person.hearth.memory.conversations()[0].title == "a new name"
 
 
-# ------------------------------------------------------------------ wherever the focus is
+# --- wherever the focus is
 
 
 def is_typed_in(widget: QWidget) -> bool:
@@ -340,7 +340,7 @@ def test_a_window_that_comes_back_can_be_typed_into(person: Person) -> None:
     assert_lands(person)
 
 
-# ------------------------------------------------------------------ arrow up
+# --- arrow up
 
 
 def test_up_in_an_empty_message_edits_the_last_one(person: Person) -> None:

@@ -191,7 +191,7 @@ def test_the_arrow_keys_read_the_map(qtbot: QtBot) -> None:
     cells.clearFocus()
     assert cells.accessibleName() == whole
     field = cells._field()
-    assert numbers_in(cells.told_at(field.bottomRight() - QPointF(2, 2)))[:3] == ["31", "0", "5%"]
+    assert numbers_in(cells.text_at(field.bottomRight() - QPointF(2, 2)))[:3] == ["31", "0", "5%"]
 
 
 def test_what_is_lit_goes_out_when_the_answer_ends(qtbot: QtBot) -> None:
@@ -219,10 +219,10 @@ def test_hovering_tells_more(qtbot: QtBot) -> None:
     room.show(a_live())
     page = room.page
     page.grab()
-    assert f"39.0{NARROW}tok/s" in page.speed.told_at(page.speed._plot.center())
+    assert f"39.0{NARROW}tok/s" in page.speed.text_at(page.speed._plot.center())
     load = page.graphs[0]
-    assert f"30{NARROW}s ago: " in load.told_at(load._plot.center())
-    assert "Other programs: 1.1" in page.graphs[1].told_at(page.graphs[1]._plot.center())
+    assert f"30{NARROW}s ago: " in load.text_at(load._plot.center())
+    assert "Other programs: 1.1" in page.graphs[1].text_at(page.graphs[1]._plot.center())
     told = {words for _, words in page.token._places}
     assert any("Attention" in words and "6.3" in words for words in told)
     assert any("waits" in words for words in told)

@@ -49,7 +49,7 @@ def everything(view: Prose) -> QTextCursor:
     return cursor
 
 
-# ------------------------------------------------------------------ layout
+# --- layout
 
 
 @pytest.mark.parametrize("source", FORMULAS)
@@ -102,7 +102,7 @@ def test_words_in_other_scripts_are_the_windows() -> None:
     assert typeset(r"$\text{面积}$") is None
 
 
-# ------------------------------------------------------------------ hostile formulas
+# --- hostile formulas
 
 NESTED = 60
 HOSTILE = (
@@ -163,7 +163,7 @@ def test_depth_and_length_have_their_bounds() -> None:
     assert not is_bounded(" ")
 
 
-# ------------------------------------------------------------------ in Markdown
+# --- in Markdown
 
 
 def test_formulas_are_found_and_money_is_not() -> None:
@@ -227,7 +227,7 @@ def test_delimiters_say_how_a_formula_is_set() -> None:
     assert formula(r"\begin{align}x\end{align}") == (r"\begin{align}x\end{align}", True)
 
 
-# ------------------------------------------------------------------ in the window
+# --- in the window
 
 
 def picture(view: Prose) -> QImage:

@@ -160,7 +160,7 @@ def row_of(model: object, **known: object) -> ModelRow:
     return rows_of([], [model], [], None, **known)[0]  # type: ignore[list-item, arg-type]
 
 
-# ------------------------------------------------------------------ words
+# --- words
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_an_embedding_model_is_not_offered_for_chats(qtbot: QtBot) -> None:
     assert "Multilingual E5 Small" in line.state.text()
 
 
-# ------------------------------------------------------------------ opening, choosing, closing
+# --- opening, choosing, closing
 
 
 def test_its_key_opens_it_and_typing_filters_and_enter_chooses(scene: MakeScene) -> None:
@@ -365,7 +365,7 @@ def test_enter_never_takes_a_model_that_came_in_the_marked_ones_place(scene: Mak
     assert s.menu.view.marked == s.menu.models.rows[0]
 
 
-# ------------------------------------------------------------------ models of servers
+# --- models of servers
 
 RACK = Server("1", "Rack", "http://192.168.1.20:8000/v1", ("big", "tiny-chat"))
 BIG, TINY = Place(RACK, "big"), Place(RACK, "tiny-chat")
@@ -473,7 +473,7 @@ def test_everything_that_takes_the_focus_has_a_name(scene: MakeScene) -> None:
             assert widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text()), widget
 
 
-# ------------------------------------------------------------------ the offer of a first launch
+# --- the offer of a first launch
 
 
 def test_a_bigger_model_is_two_clicks_away(scene: MakeScene, qtbot: QtBot) -> None:

@@ -55,7 +55,7 @@ def owning(**values: Any) -> FakeLibrary:
     return library
 
 
-# ------------------------------------------------------------------ what is shown
+# --- what is shown
 
 
 def test_cards_of_what_is_recommended_and_this_pc_in_a_line(enter: Enter) -> None:
@@ -141,7 +141,7 @@ def test_cards_stand_still_while_figures_change(enter: Enter) -> None:
     assert room.shown() == before
 
 
-# ------------------------------------------------------------------ what a card asks for
+# --- what a card asks for
 
 
 def test_download_pause_go_on_and_cancel(enter: Enter) -> None:
@@ -232,7 +232,7 @@ def test_what_would_fit_leads_to_a_card(enter: Enter) -> None:
     room.page.filters.pick("research")
     room.press("relullama-70b", "fits")
     dialog = room.dialog(FitDialog)
-    assert "This PC can give it" in dialog.sentence.words
+    assert "This PC has" in dialog.sentence.words
     dialog.chosen.emit("turbosparse-mixtral-47b")
     dialog.close()
     assert "turbosparse-mixtral-47b" in room.shown()
@@ -268,7 +268,7 @@ def test_the_menu_of_a_card_offers_only_what_can_be_done(enter: Enter) -> None:
     assert "Delete" not in words("hearth/starter-chat")
 
 
-# ------------------------------------------------------------------ search and the hub
+# --- search and the hub
 
 
 def test_a_search_shows_models_known_and_the_hubs(enter: Enter) -> None:
@@ -385,7 +385,7 @@ def test_a_hit_is_looked_into_and_back_leads_to_the_hits(enter: Enter) -> None:
     assert room.page.search.text() == "relu"
 
 
-# ------------------------------------------------------------------ taking in
+# --- taking in
 
 
 def _drop(room: ModelsRoom, path: str) -> None:
@@ -440,7 +440,7 @@ def test_a_download_out_of_view_is_told_at_the_foot(enter: Enter) -> None:
     assert not room.page.work.isVisible()
 
 
-# ------------------------------------------------------------------ the window around it
+# --- the window around it
 
 
 def test_pages_change_by_sidebar_shortcut_and_chat(enter: Enter) -> None:

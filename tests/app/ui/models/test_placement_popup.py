@@ -87,7 +87,7 @@ def cut(root: QWidget) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------ words
+# --- words
 
 
 def test_the_line_has_figures_as_the_product_writes_them() -> None:
@@ -112,7 +112,7 @@ def test_a_budget_has_a_rate_with_its_range_and_a_place() -> None:
     assert (numbers_in(speed), numbers_in(effect)) == ([], ["2.1 GB"])
 
 
-# ------------------------------------------------------------------ the card
+# --- the card
 
 
 def test_it_shows_the_line_the_bar_and_on_request_the_reasons(popup: PlacementPopup, qtbot: QtBot) -> None:
@@ -248,7 +248,7 @@ def test_everything_that_takes_the_focus_has_a_name(popup: PlacementPopup) -> No
             assert widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text()), widget
 
 
-# ------------------------------------------------------------------ in the window
+# --- in the window
 
 
 def test_the_engines_card_opens_it_and_a_budget_loads_the_model_again(arrive: Arrive, qtbot: QtBot) -> None:
@@ -307,7 +307,7 @@ def test_what_is_translated_is_what_the_engine_says() -> None:
         assert all(part.strip() in source for part in parts), fact
 
 
-# ------------------------------------------------------------------ a smaller model that guesses
+# --- a smaller model that guesses
 
 
 def test_a_smaller_model_can_be_chosen_only_where_there_is_one(

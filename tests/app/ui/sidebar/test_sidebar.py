@@ -80,7 +80,7 @@ def click(bar: Sidebar, name: str, at: QPoint | None = None) -> None:
     QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at or row.center())
 
 
-# ------------------------------------------------------------------ groups
+# --- groups
 
 
 def test_chats_stand_under_the_word_for_their_time() -> None:
@@ -166,7 +166,7 @@ def test_no_chats_say_so(sidebar: Sidebar) -> None:
     assert sidebar.panel.list.isVisible()
 
 
-# ------------------------------------------------------------------ mouse and keys
+# --- mouse and keys
 
 
 def test_a_click_opens_a_chat_and_a_section_does_nothing(sidebar: Sidebar, qtbot: QtBot) -> None:
@@ -316,7 +316,7 @@ def test_the_chat_of_the_page_is_marked_and_comes_into_view(sidebar: Sidebar) ->
     assert view.current_id == ""
 
 
-# ------------------------------------------------------------------ search
+# --- search
 
 
 def test_search_turns_into_a_field_and_tells_what_is_typed(sidebar: Sidebar, qtbot: QtBot) -> None:
@@ -443,7 +443,7 @@ def test_the_cursor_of_the_search_is_marked_only_while_the_field_has_the_focus(s
     assert not view.is_led
 
 
-# ------------------------------------------------------------------ panel, rail, card
+# --- panel, rail, card
 
 
 def test_every_button_of_the_sidebar_asks_for_its_thing(sidebar: Sidebar, qtbot: QtBot) -> None:

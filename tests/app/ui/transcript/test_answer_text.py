@@ -41,7 +41,7 @@ from app.ui.transcript.transcript import Transcript
 
 pytestmark = pytest.mark.gui
 
-# ------------------------------------------------------------------ code
+# --- code
 
 
 def test_code_copies_and_is_coloured_when_it_is_whole(qtbot: QtBot) -> None:
@@ -111,7 +111,7 @@ def test_wide_code_scrolls_inside_and_passes_the_wheel_on_at_its_ends(qtbot: QtB
     assert not wheel(view.text.viewport(), 0, -120), "at the right end"
 
 
-# ------------------------------------------------------------------ context, links, strange text, names
+# --- context, links, strange text, names
 
 
 def test_the_context_mark_stands_where_the_context_begins(transcript: Transcript) -> None:

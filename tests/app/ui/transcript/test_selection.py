@@ -99,7 +99,7 @@ def copied(transcript: Transcript, markdown: bool = False) -> str:
     return QGuiApplication.clipboard().text()
 
 
-# ------------------------------------------------------------------ drags
+# --- drags
 
 
 def test_a_drag_runs_over_paragraphs_lists_code_and_tables(transcript: Transcript) -> None:
@@ -249,7 +249,7 @@ def test_long_lines_of_code_are_copied_without_breaks(transcript: Transcript) ->
     assert transcript.selection.plain_text() == code[2:]
 
 
-# ------------------------------------------------------------------ clicks and keys
+# --- clicks and keys
 
 
 def test_clicks_select_a_word_a_paragraph_and_extend(transcript: Transcript) -> None:
@@ -380,7 +380,7 @@ def test_ctrl_c_in_the_composer_copies_what_is_selected_above(qtbot: QtBot, qapp
     assert page.transcript.selection.plain_text() == "Some words"
 
 
-# ------------------------------------------------------------------ it lasts
+# --- it lasts
 
 
 def test_it_survives_the_running_answer(transcript: Transcript) -> None:
@@ -427,7 +427,7 @@ def test_the_highlight_is_the_themes(transcript: Transcript, qapp: QApplication)
     theme.apply(qapp, "light", 1.0)
 
 
-# ------------------------------------------------------------------ links, scrolling, the menu
+# --- links, scrolling, the menu
 
 
 def test_a_link_is_followed_by_a_click_and_not_by_a_drag(transcript: Transcript) -> None:
@@ -522,7 +522,7 @@ def test_thoughts_are_selected_while_they_are_open(transcript: Transcript) -> No
     assert transcript.selection.markdown() == "> Let me see.\n\nIt is."
 
 
-# ------------------------------------------------------------------ the rules alone
+# --- the rules alone
 
 
 def test_what_lies_between_two_places() -> None:

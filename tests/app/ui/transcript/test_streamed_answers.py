@@ -40,7 +40,7 @@ from app.ui.transcript.transcript import Transcript
 
 pytestmark = pytest.mark.gui
 
-# ------------------------------------------------------------------ what a flush costs
+# --- what a flush costs
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_text_for_a_chat_that_was_left_is_dropped(transcript: Transcript) -> Non
     assert [view.message.role for view in transcript.views] == [Role.USER, Role.ASSISTANT]
 
 
-# ------------------------------------------------------------------ an answer and its line
+# --- an answer and its line
 
 
 def stat_words(transcript: Transcript) -> str:

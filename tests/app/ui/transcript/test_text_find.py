@@ -134,7 +134,7 @@ def is_in_view(page: ChatPage, text: SelectableText) -> bool:
     return page.transcript.viewport().rect().contains(corner)
 
 
-# ------------------------------------------------------------------ what is found
+# --- what is found
 
 
 def test_what_is_counted_in_the_words_is_what_is_found_in_the_widgets(page: ChatPage) -> None:
@@ -191,7 +191,7 @@ def test_every_place_is_reached_in_order_and_the_ends_are_joined(page: ChatPage)
     assert find.number == numbers[-1]
 
 
-# ------------------------------------------------------------------ what is folded
+# --- what is folded
 
 
 def folded_chat() -> str:
@@ -226,7 +226,7 @@ def test_a_long_line_of_code_is_scrolled_sideways(page: ChatPage) -> None:
     assert is_in_view(page, text)
 
 
-# ------------------------------------------------------------------ a long chat
+# --- a long chat
 
 
 def test_messages_that_are_not_built_count_and_are_gone_to(page: ChatPage) -> None:
@@ -281,7 +281,7 @@ def test_steps_are_bounded_in_one_long_message() -> None:
     assert find.total == 10_000
 
 
-# ------------------------------------------------------------------ while one types, and while an answer is written
+# --- while one types, and while an answer is written
 
 
 def test_typing_on_stays_at_the_place_and_typing_back_too(page: ChatPage) -> None:
@@ -339,7 +339,7 @@ def test_another_branch_is_counted_anew(page: ChatPage) -> None:
     assert page.find_bar.words.text() in ("1 match", "1 of 1")
 
 
-# ------------------------------------------------------------------ keys
+# --- keys
 
 
 def press(page: ChatPage, key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
@@ -385,7 +385,7 @@ def test_the_bar_takes_the_selected_words(page: ChatPage) -> None:
     assert page.transcript.text_find.total == 1
 
 
-# ------------------------------------------------------------------ a hit of the search in all chats
+# --- a hit of the search in all chats
 
 
 def test_an_opened_hit_is_marked_in_its_message_alone_until_esc(page: ChatPage) -> None:
@@ -430,7 +430,7 @@ def test_a_text_that_stands_only_in_the_markup_marks_nothing(page: ChatPage) -> 
     assert page.transcript.text_find.total == 0
 
 
-# ------------------------------------------------------------------ the places as data
+# --- the places as data
 
 
 def test_places_are_gone_through_from_any_spot() -> None:

@@ -62,7 +62,7 @@ def no_earlier_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsentButton, "_answered_at", float("-inf"))
 
 
-# ------------------------------------------------------------------ rows
+# --- rows
 
 
 def test_each_call_has_a_row_with_title_server_and_state(transcript: Transcript) -> None:
@@ -114,7 +114,7 @@ def test_an_unfolded_call_shows_all_that_was_asked_for_and_a_bounded_result(tran
     assert view.details.result.text.focusPolicy() & Qt.FocusPolicy.TabFocus, "with the keyboard, too"
 
 
-# ------------------------------------------------------------------ consent
+# --- consent
 
 
 def test_a_call_that_asks_is_open_and_hides_no_argument(transcript: Transcript) -> None:
@@ -210,7 +210,7 @@ def test_a_question_is_answered_with_the_keyboard_and_takes_no_focus(transcript:
     transcript.setParent(None)  # its fixture closes it
 
 
-# ------------------------------------------------------------------ changes
+# --- changes
 
 
 def test_a_change_of_state_keeps_the_rows_the_folds_and_the_place(transcript: Transcript) -> None:
@@ -276,7 +276,7 @@ def test_a_change_in_another_branch_is_ignored(transcript: Transcript) -> None:
     assert len(transcript.messages) == 2
 
 
-# ------------------------------------------------------------------ one answer in several messages
+# --- one answer in several messages
 
 
 def test_an_answer_that_goes_on_after_its_calls_has_one_line_of_figures(transcript: Transcript) -> None:
@@ -305,7 +305,7 @@ def test_answers_without_calls_keep_their_lines(transcript: Transcript) -> None:
     assert [stats_shown(transcript, index) for index in (1, 2)] == [True, True]
 
 
-# ------------------------------------------------------------------ selection, search, look
+# --- selection, search, look
 
 
 def test_copying_and_searching_a_chat_with_calls_still_works(transcript: Transcript, qtbot: QtBot) -> None:

@@ -31,7 +31,7 @@ from app.ui.transcript.transcript import Transcript
 
 pytestmark = pytest.mark.gui
 
-# ------------------------------------------------------------------ windowing
+# --- windowing
 
 
 def test_a_long_chat_builds_the_newest_alone(transcript: Transcript, qtbot: QtBot) -> None:
@@ -152,7 +152,7 @@ def test_another_chat_takes_the_place_of_the_first(transcript: Transcript, qtbot
     assert [view.message for view in transcript.views] == other
 
 
-# ------------------------------------------------------------------ following the end
+# --- following the end
 
 
 def grow(transcript: Transcript, message: Message, qtbot: QtBot) -> None:
@@ -230,7 +230,7 @@ def test_sending_brings_the_end_into_view(transcript: Transcript, qtbot: QtBot) 
     assert at_end(transcript)
 
 
-# ------------------------------------------------------------------ the column
+# --- the column
 
 
 @pytest.mark.parametrize("width", [664, 844, 1024, 1664])

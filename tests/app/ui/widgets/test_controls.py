@@ -57,7 +57,7 @@ def put(page: QFrame, *widgets: QWidget) -> None:
     page.show()
 
 
-# ------------------------------------------------------------------ names and room
+# --- names and room
 
 
 def test_whatever_takes_the_focus_has_a_name(page: QFrame) -> None:
@@ -139,7 +139,7 @@ def test_everything_paints_in_both_themes(page: QFrame, qapp: QApplication, zoom
     assert shots[0] != shots[1]
 
 
-# ------------------------------------------------------------------ values
+# --- values
 
 
 def test_toggle_turns_on_a_click_anywhere_on_it(page: QFrame, qtbot: QtBot) -> None:
@@ -206,7 +206,7 @@ def test_qt_calls_the_painted_virtuals(page: QFrame) -> None:
     assert {"paint", "hint"} <= set(called)
 
 
-# ------------------------------------------------------------------ focus ring
+# --- focus ring
 
 
 @pytest.fixture
@@ -361,7 +361,7 @@ def test_segments_stand_one_below_the_other_where_they_do_not_fit(
     assert segments.height() == theme.px(28) + 4, "side by side where there is room"
 
 
-# ------------------------------------------------------------------ what floats
+# --- what floats
 
 
 def test_a_toast_undoes_once_and_goes(page: QFrame, qtbot: QtBot) -> None:
@@ -432,7 +432,7 @@ def test_a_menu_runs_what_was_chosen(page: QFrame) -> None:
     assert menu.accessibleName() == "Chat"
 
 
-# ------------------------------------------------------------------ banner
+# --- banner
 
 
 def message(**changes: object) -> UserMessage:

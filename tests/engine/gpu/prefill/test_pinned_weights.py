@@ -99,7 +99,7 @@ def in_ram(at: int, n_bytes: int) -> int:
     return n_bytes
 
 
-# ------------------------------------------------------------------ which pages
+# --- which pages
 
 
 def test_rows_of_neurons_that_are_neighbours_are_one_span(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_files_take_is_counted_once() -> None:
     assert bytes_of([], []) == 0
 
 
-# ------------------------------------------------------------------ pinning
+# --- pinning
 
 
 def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevice) -> None:
@@ -319,7 +319,7 @@ def test_the_mapping_stays_as_long_as_pages_of_it_are_pinned(device: Registering
     assert gone() is None
 
 
-# ------------------------------------------------------------------ prompts
+# --- prompts
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def answer(model: LoadedModel, prompt: list[int] = PROMPT) -> list[int]:
     return [one.token_id for one in ChatSession(model).generate(prompt, GREEDY) if one.token_id is not None]
 
 
-# ------------------------------------------------------------------ what is timed
+# --- what is timed
 
 
 def test_tokens_are_timed_and_leave_nothing_behind(
@@ -235,7 +235,7 @@ def no_marks(self: Any) -> Any:
     raise CudaError("cuEventCreate", 801, "CUDA_ERROR_NOT_SUPPORTED")
 
 
-# ------------------------------------------------------------------ while it is loaded
+# --- while it is loaded
 
 
 def test_who_cancels_is_heard(
@@ -280,7 +280,7 @@ def test_a_gpu_that_fails_meanwhile_is_one_that_fails_while_loading(
     assert machine.gpus[0].closed
 
 
-# ------------------------------------------------------------------ placed anew
+# --- placed anew
 
 
 class Truth:
@@ -422,7 +422,7 @@ def test_placing_it_anew_between_answers_goes_by_what_was_found(
     model.close()
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 @pytest.mark.gpu

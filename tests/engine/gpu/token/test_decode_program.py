@@ -285,7 +285,7 @@ def test_down_that_lies_row_by_row_is_whole_on_either_side(any_gpu: Gpu, tmp_pat
 def test_neurons_of_a_copied_down_are_split(any_gpu: Gpu, tmp_path: Path, codec: str) -> None:
     source = make_tiny_gguf(tmp_path / "m.gguf", d_model=64, d_ff=128, tied=False)
     opened = open_model(recode(source, tmp_path / f"{codec}.gguf", codec))
-    weights = load_weights(opened, kernels=StoredKernels("as asked", lambda matrix: transposed(matrix, Pool(1))))
+    weights = load_weights(opened, kernels=StoredKernels("as requested", lambda matrix: transposed(matrix, Pool(1))))
     assert weights.layers[0].ffns[0].down_t.codec == ("f16" if codec == "f16" else "q8_0.lanes")
     for mode in ("exact", "dense"):
         close = CLOSE if codec == "f16" else 0.15  # both sides round what is multiplied, each in its own way

@@ -122,7 +122,7 @@ def test_a_trial_that_fails_gives_the_gpu_back(monkeypatch: pytest.MonkeyPatch) 
     assert gpu.closed
 
 
-# ------------------------------------------------------------------ codecs
+# --- codecs
 
 
 @pytest.fixture

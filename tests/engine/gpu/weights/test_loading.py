@@ -270,7 +270,7 @@ def test_the_starter_model(gpu: FakeGpu) -> None:
     assert gpu.used_bytes == 0
 
 
-# ------------------------------------------------------------------ what goes wrong
+# --- what goes wrong
 
 
 class ShortGpu(FakeGpu):
@@ -335,7 +335,7 @@ def test_an_error_of_the_gpu_leaves_nothing_there(tmp_path: Path, gpu: FakeGpu) 
     assert gpu.used_bytes == 0
 
 
-# ------------------------------------------------------------------ uploader and slots
+# --- uploader and slots
 
 
 @pytest.mark.parametrize("half", [256, 1000, 1 << 20])

@@ -78,7 +78,7 @@ def estimated(name: str, budget: float | None = None) -> tuple[Estimated, ...]:
     return ESTIMATES.all(known_machine(load_profile(name)), budget)
 
 
-# ------------------------------------------------------------------ what it says
+# --- what it says
 
 
 def test_the_models_that_people_look_for_are_there() -> None:
@@ -203,7 +203,7 @@ def test_published_curves_pass_through_what_is_published() -> None:
     assert load_catalogue().get("relullama-7b").sparsity.source == "published"
 
 
-# ------------------------------------------------------------------ a file that says something else
+# --- a file that says something else
 
 
 def shipped() -> dict[str, Any]:
@@ -301,7 +301,7 @@ def test_entries_are_found_by_id_and_by_words() -> None:
     assert known.matching("") == known.entries
 
 
-# ------------------------------------------------------------------ for a machine
+# --- for a machine
 
 
 @pytest.mark.parametrize("name", some_daily(profile_names(), ESTIMATED_DAILY))
@@ -441,7 +441,7 @@ def test_what_would_fit_in_place_of_one_that_does_not() -> None:
     assert all(one.entry.kind == "chat" for one in what_would_fit(models))
 
 
-# ------------------------------------------------------------------ the command
+# --- the command
 
 FIELDS = {"id", "repo", "name", "bytes", "parameters", "family", "active_share", "licence", "fits",
           "predicted_tok_s", "predicted_from"}  # fmt: skip

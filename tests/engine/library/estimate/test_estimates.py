@@ -94,7 +94,7 @@ def sparsity_of(shape: ModelShape) -> Sparsity:
     return Sparsity(share, CURVE, "published", "a test", 0.08)
 
 
-# ------------------------------------------------------------------ what fits, fits
+# --- what fits, fits
 
 
 @pytest.mark.parametrize("codec", some_daily(WIDTH, [*WIDTH][::3]))
@@ -207,7 +207,7 @@ def test_a_senseless_wish_is_refused(budget: float | None, context: int | None) 
         estimate_shape(SHAPES["llama-7b"], "q4_0", "powerinfer-gguf", machine("pc-high"), budget, context)
 
 
-# ------------------------------------------------------------------ bytes of a shape
+# --- bytes of a shape
 
 
 @pytest.mark.parametrize(("dtype", "codec"), [("float32", "f32"), ("float16", "f16")])
@@ -264,7 +264,7 @@ def test_codecs_go_by_the_names_of_files() -> None:
         main_codec("IQ1_S")
 
 
-# ------------------------------------------------------------------ how unevenly neurons fire
+# --- how unevenly neurons fire
 
 
 @pytest.mark.parametrize("points", [((0.8, 0.26),), ((0.8, 0.57), (0.9, 0.73), (0.95, 0.83))])
@@ -428,7 +428,7 @@ def test_experts_of_a_width_without_kernels_stay_on_the_cpu() -> None:
     assert found.gpu_neuron_load == 0
 
 
-# ------------------------------------------------------------------ the machine
+# --- the machine
 
 
 def test_the_slider_is_followed_in_time() -> None:

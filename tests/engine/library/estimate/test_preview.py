@@ -53,7 +53,7 @@ def stats(model: Path) -> None:
     )
 
 
-# ------------------------------------------------------------------ as loading does it
+# --- as loading does it
 
 
 @pytest.mark.parametrize("budget", some_daily([None, 0.48, 0.485, 0.49, 0.5, 1.0], [None, 0.485]))
@@ -137,7 +137,7 @@ def test_experts_are_placed_as_at_loading(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.gpu_neuron_load == pytest.approx(placement.gpu_neuron_load)
 
 
-# ------------------------------------------------------------------ ranges and notes
+# --- ranges and notes
 
 
 def test_without_statistics_there_is_a_range_and_with_them_none(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_does_not_fit_says_how_much_is_missing(tmp_path: Path) -> None:
     assert found.predicted_tok_s is None
 
 
-# ------------------------------------------------------------------ at once
+# --- at once
 
 
 def a_giant(codec: str = "q4_0") -> KnownModel:
@@ -264,7 +264,7 @@ def test_what_was_read_is_kept_and_forgotten(tmp_path: Path, monkeypatch: pytest
     assert len(read) == before + 1
 
 
-# ------------------------------------------------------------------ experts on the disk
+# --- experts on the disk
 
 
 @pytest.mark.parametrize("vram", [None, 600 * MIB])

@@ -31,7 +31,7 @@ from engine.library.owned import disk_space
 GB = 1_000_000_000
 
 
-# ------------------------------------------------------------------ killed, cut, silent
+# --- killed, cut, silent
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
@@ -169,7 +169,7 @@ def test_a_network_that_is_gone_is_waited_for(hub: FakeHub, tmp_path: Path) -> N
     downloads.close()
 
 
-# ------------------------------------------------------------------ wrong bytes
+# --- wrong bytes
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
@@ -270,7 +270,7 @@ def test_only_damaged_files_of_an_installed_model_are_fetched_again(hub: FakeHub
     downloads.close()
 
 
-# ------------------------------------------------------------------ the disk
+# --- the disk
 
 
 def test_a_download_without_room_is_refused_before_a_byte_comes(
@@ -363,7 +363,7 @@ def test_a_full_disk_pauses_at_any_byte(hub: FakeHub, tmp_path: Path, monkeypatc
 
 
 def test_a_disk_that_others_fill_pauses_it_too(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.library.hub.download._ROOM_EVERY_BYTES", 1 << 20)
+    monkeypatch.setattr("engine.library.hub.download._SPACE_EVERY_BYTES", 1 << 20)
     hub.bytes_per_s = 2 << 20
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
@@ -416,7 +416,7 @@ def test_a_folder_of_any_name_will_do(hub: FakeHub, tmp_path: Path) -> None:
     downloads.close()
 
 
-# ------------------------------------------------------------------ part files
+# --- part files
 
 
 def test_a_part_file_counts_what_is_synced(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def entry(repo: str, files: tuple[str, ...], **more: Any) -> CatalogueEntry:
     return CatalogueEntry(**values)
 
 
-# ------------------------------------------------------------------ from start to end
+# --- from start to end
 
 
 def files_in(folder: Path) -> list[str]:
@@ -206,7 +206,7 @@ def test_files_that_prove_to_be_no_model_are_deleted_and_fetched_anew(
     downloads.close()
 
 
-# ------------------------------------------------------------------ order, pause, cancel
+# --- order, pause, cancel
 
 
 def test_two_at_once_and_the_others_in_their_order(hub: FakeHub, tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_asking_twice_is_asking_once(hub: FakeHub, tmp_path: Path) -> None:
     downloads.close()
 
 
-# ------------------------------------------------------------------ a restart in between
+# --- a restart in between
 
 
 def test_the_queue_outlasts_the_process(hub: FakeHub, tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_a_move_to_another_disk_is_proven(tmp_path: Path, monkeypatch: pytest.Mo
     for folder in (source.parent, goal.parent):
         folder.mkdir()
     source.write_bytes(SMALL)
-    with pytest.raises(LibraryError, match="not what was copied"):
+    with pytest.raises(LibraryError, match="differs from the original"):
         download_job._move(source, goal, "0" * 64)
     assert source.exists()
     assert not list(goal.parent.iterdir())
@@ -441,7 +441,7 @@ def test_a_commit_that_is_gone_is_asked_for_anew(hub: FakeHub, tmp_path: Path) -
     downloads.close()
 
 
-# ------------------------------------------------------------------ what is told
+# --- what is told
 
 
 def test_news_come_at_most_five_times_a_second(hub: FakeHub, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from engine.library.hub.hub_names import check_file_names, is_repository, parse_
 from engine.library.hub.variants import codec_of, is_pickled, matching, variants_of
 from engine.library.records import HubFile
 
-# ------------------------------------------------------------------ search and lists
+# --- search and lists
 
 
 def test_a_search_names_what_a_person_chooses_by(hub: FakeHub) -> None:
@@ -103,7 +103,7 @@ def test_nothing_but_what_is_needed_is_asked(hub: FakeHub, tmp_path: Path) -> No
     assert not any("torch" in asked.headers["user-agent"] for asked in hub.asked)
 
 
-# ------------------------------------------------------------------ files
+# --- files
 
 
 def test_bytes_of_a_file_by_range(hub: FakeHub) -> None:
@@ -156,7 +156,7 @@ def test_a_length_that_is_none(total: str) -> None:
     assert hub_module._range_of(whole, "a file") == (0, None)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------ failures
+# --- failures
 
 
 def failure(what: object) -> EngineError:
@@ -307,7 +307,7 @@ def test_an_endpoint_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Hub().endpoint == "https://huggingface.co"
 
 
-# ------------------------------------------------------------------ names
+# --- names
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_files_that_are_one_where_case_does_not_count() -> None:
         check_file_names(["a.gguf", "A.gguf"])
 
 
-# ------------------------------------------------------------------ variants
+# --- variants
 
 
 def variants(*names: str) -> dict[str, tuple[str, str, list[str], str]]:
@@ -380,7 +380,7 @@ def test_variants_of_a_safetensors_repository() -> None:
     ).values()
     assert found == ("safetensors", "", ["model.safetensors", *beside], "")
     (found,) = variants("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", *beside).values()
-    assert "list of the parts" in found[3]
+    assert "index" in found[3]
     assert "tokenizer" in variants("model.safetensors", "config.json")["safetensors"][3]
     assert "config.json" in variants("model.safetensors")["safetensors"][3]
 

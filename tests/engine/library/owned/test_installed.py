@@ -64,7 +64,7 @@ def listed(library: Library) -> dict[str, object]:
     return found
 
 
-# ------------------------------------------------------------------ what is listed
+# --- what is listed
 
 
 def test_an_empty_library_lists_the_starter_and_writes_nothing(library: Library) -> None:
@@ -178,7 +178,7 @@ def test_what_is_registered_must_be_there_and_readable(library: Library, tiny_gg
     "id", ["", "a", "a/b/c", "../b", "a/..", "a/.b", "/b", "a/", "a/con", "a/b.", "a/b\0", "a/b:c"]
 )
 def test_an_id_that_no_folder_can_have_is_refused(library: Library, id: str) -> None:
-    with pytest.raises(LibraryError, match="no id"):
+    with pytest.raises(LibraryError, match="not an id"):
         library.folder_for(id)
 
 
@@ -190,7 +190,7 @@ def test_ids_of_variants(library: Library) -> None:
         library.id_for("../tiny")
 
 
-# ------------------------------------------------------------------ names
+# --- names
 
 
 def test_a_model_goes_by_its_id_its_name_and_its_catalogue_id(library: Library, tiny_gguf: Path) -> None:
@@ -213,7 +213,7 @@ def test_two_models_of_one_name_are_told_apart_by_their_ids(library: Library, ti
     assert library.resolve("b/two").id == "b/two"
 
 
-# ------------------------------------------------------------------ giving up
+# --- giving up
 
 
 def test_a_removed_model_comes_back_by_its_token(library: Library, tiny_gguf: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_model_that_is_fetched_again_keeps_what_was_found_out(library: Library
     assert (model.measured_tok_s, model.state) == (5.0, "ready")
 
 
-# ------------------------------------------------------------------ checking
+# --- checking
 
 
 def test_verify_names_the_files_that_are_not_what_they_were(library: Library, tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_verify_names_the_files_that_are_not_what_they_were(library: Library, tm
     assert sorted(library.verify(model.id)) == ["model.safetensors", "tokenizer.json"]
 
 
-# ------------------------------------------------------------------ two at once
+# --- two at once
 
 
 def test_window_and_command_line_see_each_other(library: Library, tiny_gguf: Path) -> None:
@@ -383,7 +383,7 @@ def test_processes_at_the_same_time_lose_nothing(library: Library, tiny_gguf: Pa
     assert [library.get(f"maker/m{i}").measured_tok_s for i in range(3)] == [107.0] * 3
 
 
-# ------------------------------------------------------------------ damage
+# --- damage
 
 
 @pytest.mark.expects_log("The list of models was damaged")

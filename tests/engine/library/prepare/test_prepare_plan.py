@@ -75,7 +75,7 @@ def predict(path: Path, signed: bool) -> None:
     artefacts.save_predictor(opened, Predictor((layer,) * opened.config.n_layers))
 
 
-# ------------------------------------------------------------------ which steps
+# --- which steps
 
 
 def test_without_a_gpu_counting_pays_nothing(gguf: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_was_begun_is_ended(own_bundle: Path, tmp_path: Path) -> None:
     assert stages(seen(own_bundle, engine, state=state).plan) == ["train", "solve"]
 
 
-# ------------------------------------------------------------------ whether it holds
+# --- whether it holds
 
 
 def test_a_bundle_is_foretold_to_the_byte(gguf: Path, bundle: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_gpu_counts_as_though_no_chat_were_on_it(gguf: Path, tmp_path: Path) -
     assert seen(gguf, reference(str(hardware))).plan.then_tok_s == pytest.approx(empty.then_tok_s, rel=0.05)
 
 
-# ------------------------------------------------------------------ times and words
+# --- times and words
 
 
 def test_times_go_by_the_pace_of_this_machine(gguf: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def done(plan: PreparePlan) -> list[str]:
     return [step.stage for step in plan.steps]
 
 
-# ------------------------------------------------------------------ what is done
+# --- what is done
 
 
 def test_every_stage_in_order_and_then_nothing(shelf: OneModel, everything: EngineConfig, truly_trained: None) -> None:
@@ -217,7 +217,7 @@ def test_idle_training_that_is_cut_short_stays_wanted(shelf: OneModel, cpu: Engi
     assert preparing.pending_training(shelf) == preparing.unfinished(shelf) == []
 
 
-# ------------------------------------------------------------------ going on
+# --- going on
 
 
 @pytest.mark.parametrize("failing", STAGES)
@@ -300,7 +300,7 @@ def test_a_damaged_state_counts_as_none(shelf: OneModel, cpu: EngineConfig, own_
     forget_state(ID)
 
 
-# ------------------------------------------------------------------ refusals
+# --- refusals
 
 
 def test_one_model_at_a_time(shelf: OneModel, cpu: EngineConfig) -> None:
@@ -355,7 +355,7 @@ def test_a_removed_model_leaves_nothing(shelf: OneModel, cpu: EngineConfig) -> N
     assert list(place.parent.iterdir()) == []
 
 
-# ------------------------------------------------------------------ times
+# --- times
 
 
 def test_the_pace_of_a_whole_stage_is_kept(shelf: OneModel, everything: EngineConfig) -> None:

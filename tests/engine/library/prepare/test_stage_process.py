@@ -186,7 +186,7 @@ def test_preparing_that_is_killed_itself_goes_on(
     is_whole(shelf)
 
 
-# ------------------------------------------------------------------ fake engines
+# --- fake engines
 
 
 def fake_engine(act: str) -> StageProcess:

@@ -106,7 +106,7 @@ def fake(**jobs: LibraryJob) -> dict[str, Any]:
     return {"jobs": jobs, "services": lambda changed: NoServices(None, changed)}
 
 
-# ------------------------------------------------------------------ the host itself
+# --- the host itself
 
 
 def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., Asker]) -> None:
@@ -208,7 +208,7 @@ def test_every_job_of_the_contract_is_there() -> None:
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------ the real jobs
+# --- the real jobs
 
 
 def test_the_machine_and_the_catalogue(asker: Callable[..., Asker]) -> None:

@@ -57,7 +57,7 @@ def test_the_choice_is_the_specification_s(router: Any, adds_up: bool, n_experts
     ("scores", "ids"),
     [
         ([1.0, 3.0, 3.0, 0.0, 3.0], [1, 2, 4]),  # of equal ones the first
-        ([np.nan, 1.0, np.nan, 0.5, np.nan], [1, 3, 0]),  # what is no number comes last
+        ([np.nan, 1.0, np.nan, 0.5, np.nan], [1, 3, 0]),  # what is not a number comes last
         ([np.nan] * 5, [0, 1, 2]),
         ([-np.inf, -np.inf, 2.0, -np.inf, -np.inf], [2, 0, 1]),
         ([-1e30, np.inf, 1e30, 0.0, -0.0], [1, 2, 3]),

@@ -12,7 +12,7 @@ from support.repetitions import slow, some_daily
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.ffn import down_parts, needed_down, needed_ffn
 from native_kernels.cpu.ffn.matrices import FfnMatrices
-from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_room, union_calls
+from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_buffer, union_calls
 from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime import call, jit
 from native_kernels.cpu.runtime.call import Listed, aligned_empty
@@ -32,7 +32,7 @@ def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, 
     (gate, gates), (up, ups), (down, downs) = (matrix(name, F, d, seed=seed) for seed in range(3))
     gated, listed, threshold = how.get("gated", True), how.get("listed"), how.get("threshold", 0.0)
     x = random(batch, d)
-    work = Workspace(Scratch.make(n_workers), row_room([gate, up], n_workers), UnionBuffers.make(batch, F))
+    work = Workspace(Scratch.make(n_workers), row_buffer([gate, up], n_workers), UnionBuffers.make(batch, F))
     out, counts, tokens = aligned_empty((batch, d)), np.zeros(5, np.int64), np.array([batch])
     bias = random(1, F)[0]
     words = None
@@ -114,7 +114,7 @@ def test_neurons_of_several_blocks_and_many_rows_of_one(
     ("batch", "name"), [slow(1, "f16"), slow(1, "q4_0.lanes"), (1, "q8_0"), slow(3, "f16"), (3, "f32"), slow(3, "q4_0")]
 )
 def test_down_is_cut_both_ways(monkeypatch: pytest.MonkeyPatch, batch: int, name: str) -> None:
-    monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
+    monkeypatch.setattr(needed_down, "_BUFFER_SHARE", 1)
     monkeypatch.setattr(needed_down, "_SHORTEST", 8)
     monkeypatch.setattr(needed_down, "_SHORTEST_OF_TOKEN", 1)
     monkeypatch.setattr(needed_down, "_BLOCK", 16)
@@ -130,7 +130,7 @@ def test_down_is_cut_both_ways(monkeypatch: pytest.MonkeyPatch, batch: int, name
 
 
 def test_a_program_of_many_threads_finds_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
+    monkeypatch.setattr(needed_down, "_BUFFER_SHARE", 1)
     needed = np.random.default_rng(4).random((4, F)) < 0.5
     for name in DAILY:
         outs = [computed(name, 4, "relu", needed, 1, d=1120)[0]]
@@ -156,7 +156,7 @@ def test_room_for_sums_is_bounded() -> None:
         w = PackedMatrix(28672, d, codec, np.zeros((28672, width), dtype))
         for batch in (1, 2, 8, 16, 32):
             pieces, segments = needed_down.cut_of(w, batch)
-            assert 4 * segments * batch * d <= needed_down.ROOM_BYTES
+            assert 4 * segments * batch * d <= needed_down.BUFFER_BYTES
             assert down_parts.pieces_of(w) <= pieces
             assert pieces * segments <= down_parts.ITEMS
             buffers = needed_down.DownBuffers.make(batch, w, 2)

@@ -9,7 +9,7 @@ from support.repetitions import some_daily
 
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.cpu.gemm.gemm import Panels, Scratch, form_of, pack_calls
-from native_kernels.cpu.products.listed_products import RowRoom, listed_calls
+from native_kernels.cpu.products.listed_products import RowBuffer, listed_calls
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import Listed, aligned_empty
 
@@ -24,7 +24,7 @@ def listed(x: F32, w: PackedMatrix, ids: I32, n_workers: int = 1) -> F32:
     panels = Panels.make(len(x), w.n_cols, form_of(w.codec, len(x)))
     out = aligned_empty((len(x), w.n_rows))
     calls = pack_calls(x, tokens, panels)
-    room, scratch = RowRoom.make(n_workers, w.row_bytes), Scratch.make(n_workers)
+    room, scratch = RowBuffer.make(n_workers, w.row_bytes), Scratch.make(n_workers)
     call.run(calls + listed_calls(panels, w, Listed(places, n_ids), tokens, out, scratch, room), n_workers)
     assert not out[:, len(ids) :].any()
     return out[:, : len(ids)]
@@ -56,11 +56,11 @@ def test_what_does_not_fit_is_refused() -> None:
     w, _ = matrix("f16", 8, 512)
     tokens, out = np.array([2]), aligned_empty((2, 8))
     panels, ids = Panels.make(2, 512, "floats"), np.zeros(8, np.int32)
-    scratch, room = Scratch.make(1), RowRoom.make(1, w.row_bytes)
+    scratch, room = Scratch.make(1), RowBuffer.make(1, w.row_bytes)
     for bad in (
         (panels, w, Listed(ids[:4], tokens), tokens, out, scratch, room),
         (Panels.make(2, 32, "floats"), w, Listed(ids, tokens), tokens, out, scratch, room),
-        (panels, w, Listed(ids, tokens), tokens, out, scratch, RowRoom.make(1, 16)),
+        (panels, w, Listed(ids, tokens), tokens, out, scratch, RowBuffer.make(1, 16)),
     ):
-        with pytest.raises(ValueError, match=r"fit|room"):
+        with pytest.raises(ValueError, match=r"fit|buffer"):
             listed_calls(*bad)

@@ -40,7 +40,7 @@ def test_halves_zeros_and_what_is_not_finite() -> None:
     wanted = ROW_CODECS["q8_0.lanes"].encode(np.ascontiguousarray(CODECS["q8_0"].decode(blocks.data).T))
     np.testing.assert_array_equal(out.data, wanted)
     np.testing.assert_array_equal(transposed(w, Pool(1)).data, w.data.T)
-    blocks.data[0, :2] = 0xFF, 0x7F  # a scale that is no number: so are those of the columns that it spans
+    blocks.data[0, :2] = 0xFF, 0x7F  # a scale that is not a number: so are those of the columns that it spans
     scales = transposed(blocks, Pool(1)).data[:, 64:].view(np.float16)
     assert not np.isfinite(scales[:32, 0]).any()
     assert np.isfinite(scales[32:]).all()

@@ -27,7 +27,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, 
 rng = np.random.default_rng(11)
 
 
-# ------------------------------------------------------------------ where it lies
+# --- where it lies
 
 
 def _torch(site: Path, cuda: str | None) -> Path:
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_library_is_a_reason(tmp_path: Path) -> None:
         Cublas(ops.device, ops.stream, file)
 
 
-# ------------------------------------------------------------------ a fake
+# --- a fake
 
 
 SECONDS = {"own": 1.2, "library": 1.0}
@@ -280,7 +280,7 @@ def test_few_positions_are_not_its_business(ops: LibraryOps) -> None:
     arrays.close()
 
 
-# ------------------------------------------------------------------ products
+# --- products
 
 
 def _products(
@@ -355,7 +355,7 @@ def test_products_are_those_of_the_kernels_here(
     arrays.close()
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from native_kernels.cuda.runtime.large_pages import LARGE_PAGE
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.registered import RegisteredMemory
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in large pages on Linux alone")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="large pages are available only on Linux")
 
 
 class Function:
@@ -307,7 +307,7 @@ def test_the_uuid_is_written_as_nvml_writes_it(library: Fake, fake: Device) -> N
     assert fake.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-# ------------------------------------------------------------------ on a GPU
+# --- on a GPU
 
 
 @pytest.mark.gpu
