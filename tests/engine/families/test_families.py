@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 from family_cover import of_cover
-from family_models import CASES, CONTEXT, PROMPT, SHAPE, STEPS, Reference, make_reference
+from family_models import (
+    CASES,
+    CONTEXT,
+    PROMPT,
+    SHAPE,
+    STEPS,
+    Reference,
+    all_logits,
+    greedy,
+    make_reference,
+    randomise,
+)
 from gguf_models import write_gguf
 from support.repetitions import some_daily
 
@@ -399,25 +410,65 @@ def test_the_text_part_of_mistrals_with_pictures(
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
-def test_the_text_part_of_qwen3_vl(tmp_path: Path) -> None:
-    import torch
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+_TOWER = {"hidden_size": 32, "intermediate_size": 32}
+_QWEN_TOWER = {**_TOWER, "depth": 1, "num_heads": 2, "patch_size": 4, "out_hidden_size": SHAPE["hidden_size"],
+               "deepstack_visual_indexes": [0]}  # fmt: skip
+_QWEN_TEXT = {**SHAPE, "head_dim": 32, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}}  # fmt: skip
+# The text parts and the towers. The published files of Gemma 3 say no more than this of their text part.
+WITH_PICTURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Gemma3": ({"hidden_size": 16, "intermediate_size": 48, "num_hidden_layers": 7, "sliding_window": 9,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+               {**_TOWER, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}),
+    "Qwen3VL": ({**_QWEN_TEXT, "tie_word_embeddings": False}, _QWEN_TOWER),
+    "Qwen3VLMoe": ({**_QWEN_TEXT, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64},
+                   _QWEN_TOWER),
+}  # fmt: skip
 
-    torch.manual_seed(0)
-    text = {**SHAPE, "head_dim": 32, "tie_word_embeddings": False, "rope_parameters": {
-        "rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}}  # fmt: skip
-    tower = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "patch_size": 4,
-             "out_hidden_size": SHAPE["hidden_size"], "deepstack_visual_indexes": [0]}  # fmt: skip
-    ids = {f"{kind}_token_id": 0 for kind in ("image", "video", "vision_start", "vision_end")}
-    theirs = Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=tower, **ids)).eval().float()
-    tokens = np.random.default_rng(1).integers(3, SHAPE["vocab_size"], 40)
-    with torch.no_grad():
-        wanted = theirs(input_ids=torch.from_numpy(tokens)[None]).logits[0].numpy()
+
+@pytest.mark.parametrize(
+    ("kind", "other_way_round"), [*((kind, False) for kind in WITH_PICTURES), ("Qwen3VLMoe", True)]
+)
+def test_the_text_part_of_models_with_pictures(kind: str, other_way_round: bool, tmp_path: Path) -> None:
+    """other_way_round: experts' matrices transposed, as in the published files."""
+    import torch
+    import transformers
+    from safetensors.numpy import load_file, save_file
+
+    kind, _, published = kind.partition(" ")
+    text, tower = WITH_PICTURES[kind]
+    config = getattr(transformers, f"{kind}Config")(text_config=dict(text), vision_config=dict(tower))
+    theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval().float()
+    randomise(theirs.model.language_model)
+    if not theirs.config.text_config.tie_word_embeddings:
+        torch.nn.init.normal_(theirs.lm_head.weight, generator=torch.Generator().manual_seed(0))
     theirs.save_pretrained(tmp_path)
+    if published:
+        stored = load_file(tmp_path / "model.safetensors").items()
+        transposed = {
+            name: np.ascontiguousarray(one.swapaxes(1, 2) if "experts." in name else one) for name, one in stored
+        }
+        save_file(transposed, tmp_path / "model.safetensors")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    kept = {"model_type": saved["text_config"]["model_type"], **text}
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "text_config": kept}))
+    tokens, _ = greedy(theirs, PROMPT, STEPS)
+    wanted = all_logits(theirs, tokens)
     opened = open_model(tmp_path)
     weights = load_weights(opened)
     model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
-    assert np.abs(run(model, tokens, KVCache(opened.config, CONTEXT)) - wanted).max() < CLOSE
+    logits = run(model, tokens, KVCache(opened.config, CONTEXT))
+    assert np.abs(logits - wanted).max() < CLOSE
+    np.testing.assert_array_equal(logits[len(PROMPT) - 1 : -1].argmax(axis=-1), tokens[len(PROMPT) :])
+
+
+def test_what_stands_beside_the_text_part_applies_to_it() -> None:
+    text, beside = {**WITH_PICTURES["Gemma3"][0], "bos_token_id": 5}, {"eos_token_id": [1, 106], "bos_token_id": 2}
+    config = {"model_type": "gemma3", "text_config": text, **beside}
+    found = config_from_hf(config, {})
+    assert (found.eos_token_ids, found.bos_token_id, found.vocab_size) == ((1, 106), 5, 262208)
+    with pytest.raises(UnsupportedModelError, match="quantization_config"):
+        config_from_hf({**config, "quantization_config": {"bits": 4}}, {})
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3-moe"])
