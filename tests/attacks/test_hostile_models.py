@@ -186,7 +186,7 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"num_local_experts": 8}, UnsupportedModelError, r"has experts \(num_local_experts: 8\)"),
         ({"model_type": "mixtral"}, ModelFormatError, "lacks 'num_local_experts'"),
         ({"model_type": "olmoe"}, UnsupportedModelError, "'olmoe' models have experts"),
-        ({"model_type": "gemma3"}, UnsupportedModelError, "'gemma3' models read pictures too"),
+        ({"model_type": "qwen2_vl"}, UnsupportedModelError, "'qwen2_vl' models read pictures too"),
         ({"model_type": "opt"}, ModelFormatError, "lacks 'activation_function'"),
         ({"model_type": "falcon", "alibi": True, "activation": "relu"}, UnsupportedModelError, "ALiBi"),
         ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, ModelFormatError, "lacks 'short_factor'"),

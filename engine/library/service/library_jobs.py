@@ -7,7 +7,8 @@ other files of this folder do the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,7 @@ from engine.library.service.services import UNDO_S, Services
 
 if TYPE_CHECKING:
     from engine.library.estimate.machines import KnownMachine
-    from engine.library.records import Estimate, Listing, Variant
+    from engine.library.records import Estimate, Listing, ModelFormat, ModelShape, Variant
 
 Values = dict[str, Any]
 # quick: waits for nothing; hub: may wait for a network, or for a user to unlock a keyring; files: reads and writes
@@ -90,38 +91,48 @@ def _search(services: Services, given: Values, job: LibraryContext) -> Values:
 
 
 def _look(services: Services, given: Values, job: LibraryContext) -> Values:
-    listing = services.hub.listing(given["repo"])
-    estimates = _estimates_of(services, listing, job.cancelled)
+    listing, estimates = _estimated(services, services.hub.listing(given["repo"]), job.cancelled)
     return {"listing": to_json(listing), "estimates": {name: to_json(found) for name, found in estimates.items()}}
 
 
-def _estimates_of(services: Services, listing: Listing, cancelled: CancelCheck) -> dict[str, Estimate]:
-    """Return the estimate of every variant that Hearth reads, except those that cannot be estimated. The variants are
-    one model in several codecs, so the smallest one's header has the shape of all.
+def _estimated(services: Services, listing: Listing, cancelled: CancelCheck) -> tuple[Listing, dict[str, Estimate]]:
+    """Return the listing, with the reason at variants that Hearth does not run, and estimates of the others.
+
+    The variants of a format are one model in several codecs, so the smallest one's header has the shape of all. Small
+    files of other kinds may stand beside them, so it takes two equal refusals to refuse the rest unread.
     """
     from engine.errors import DeviceMemoryError, ModelFormatError, UnsupportedModelError
     from engine.library.estimate.estimates import estimate_shape
     from engine.library.hub.remote_shape import shape_on_hub
 
-    readable = [variant for variant in listing.variants if not variant.refused]
-    if not readable:
-        return {}
-    unreadable = (ModelFormatError, UnsupportedModelError, DeviceMemoryError)
-    try:
-        shape, n_draft_layers = shape_on_hub(services.hub, listing, min(readable, key=_n_bytes), cancelled)
-    except unreadable:
-        return {}
-    machine = services.machine()
+    shapes: dict[ModelFormat, tuple[ModelShape, int] | None] = {}
+    reasons: dict[ModelFormat, list[str]] = {}
+    variants: list[Variant] = []
     found: dict[str, Estimate] = {}
-    for variant in readable:
-        codec = variant.codec or ("f16" if variant.format == "safetensors" else "")
-        try:
-            found[variant.name] = estimate_shape(
-                shape, codec, variant.format, machine, n_bytes=variant.n_bytes, n_draft_layers=n_draft_layers
-            )
-        except unreadable:
+    machine = services.machine()
+    for variant in sorted(listing.variants, key=_n_bytes):
+        kind, before = variant.format, reasons.setdefault(variant.format, [])
+        if not variant.refused and kind not in shapes:
+            if len(before) > 1 and before[-1] == before[-2]:
+                variant = replace(variant, refused=before[-1])
+            else:
+                try:
+                    shapes[kind] = shape_on_hub(services.hub, listing, variant, cancelled)
+                except UnsupportedModelError as error:
+                    before.append(error.message)
+                    variant = replace(variant, refused=error.message)
+                except (ModelFormatError, DeviceMemoryError):
+                    shapes[kind] = None
+        variants.append(variant)
+        shape = shapes.get(kind)
+        if variant.refused or shape is None:
             continue
-    return found
+        codec = variant.codec or ("f16" if kind == "safetensors" else "")
+        with suppress(ModelFormatError, UnsupportedModelError, DeviceMemoryError):
+            found[variant.name] = estimate_shape(
+                shape[0], codec, kind, machine, n_bytes=variant.n_bytes, n_draft_layers=shape[1]
+            )
+    return replace(listing, variants=tuple(variants)), found
 
 
 def _n_bytes(variant: Variant) -> int:

@@ -54,7 +54,9 @@ _WITH_EXPERTS = ("granitemoe", "olmoe", "dbrx")
 
 
 # These names mean multimodal models in Hugging Face's format.
-_WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe", "phi3_v")
+_WITH_PICTURES = ("llava", "mllama", "qwen2_vl", "qwen2_5_vl", "phi3_v")
+# Keys that stand beside the text part's, and apply to it. Of the first two, the text part's own come first.
+_BESIDE_TEXT = ("bos_token_id", "eos_token_id", "tie_word_embeddings", "architectures", "quantization_config")
 
 
 def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
@@ -71,8 +73,9 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
         )
     if any(name in family.model_types_with_pictures for family in FAMILIES):
         text = read.required("text_config", dict)
-        outer = {key: config[key] for key in ("tie_word_embeddings", "architectures") if key in config}
-        return config_from_hf({"model_type": f"{name}_text", **text, **outer}, generation)
+        outer = {key: config[key] for key in _BESIDE_TEXT if key in config}
+        tokens = {key: text[key] for key in _BESIDE_TEXT[:2] if key in text}
+        return config_from_hf({"model_type": f"{name}_text", **text, **outer, **tokens}, generation)
     family = _family_of_class(read) or _find(name, {kind: one for one in FAMILIES for kind in one.model_types})
     return ModelConfig(**fields_from_hf(family, read, Reader(generation, "generation_config.json")))
 

@@ -68,6 +68,7 @@ class Family:
     gguf: Layout | None = None
     hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key
     hf_has_both: bool = False  # files have either key
+    hf_defaults: Mapping[str, Any] = field(default_factory=dict)  # values where config.json is silent, beside the below
     hf_handles: frozenset[str] = frozenset()  # keys that change the graph and that the family implements
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     by_layer: frozenset[str] = frozenset()  # keys that may be a list with a number for each layer, in either format
@@ -94,6 +95,8 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
     def key(name: str) -> str:
         return _hf_key(family, read, name)
 
+    missing = {name: value for name, value in family.hf_defaults.items() if read.values.get(name) is None}
+    read = Reader({**read.values, **missing}, read.where)
     _refuse_hf_extras(family, read)
     n_heads = read.required(key("num_attention_heads"), int)
     d_model = read.required(key("hidden_size"), int)

@@ -462,7 +462,7 @@ def save_model(name: str, folder: Path, changes: dict[str, Any] | None = None) -
     config._attn_implementation = "eager"
     architecture = case.kind.removesuffix("Text")
     model = getattr(transformers, f"{architecture}ForCausalLM")(config).eval().float()
-    _randomise(model)
+    randomise(model)
     model.save_pretrained(folder)
     if case.renamed:
         _rename(folder / "model.safetensors", case.renamed)
@@ -506,7 +506,7 @@ def _rename(file: Path, parts: dict[str, str]) -> None:
     save_file({published(name): values for name, values in load_file(file).items()}, file)
 
 
-def _randomise(model: Any) -> None:
+def randomise(model: Any) -> None:
     """Weights at which nothing vanishes: every norm, bias and matrix matters to the result, and margins are wide."""
     import torch
 

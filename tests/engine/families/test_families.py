@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 from family_cover import of_cover
-from family_models import CASES, CONTEXT, PROMPT, SHAPE, STEPS, Reference, make_reference
+from family_models import (
+    CASES,
+    CONTEXT,
+    PROMPT,
+    SHAPE,
+    STEPS,
+    Reference,
+    all_logits,
+    greedy,
+    make_reference,
+    randomise,
+)
 from gguf_models import write_gguf
 from support.repetitions import some_daily
 
@@ -377,47 +388,68 @@ def test_no_plan_for_what_is_no_family() -> None:
         replace(config, biases=("q", "x"))
 
 
-@pytest.mark.parametrize("name", ["ministral3", "mistral-whole"])
-def test_the_text_part_of_mistrals_with_pictures(
-    name: str, references: Callable[[str], Reference], tmp_path: Path
-) -> None:
+_TOWER = {"hidden_size": 32, "intermediate_size": 32}
+_QWEN_TOWER = {**_TOWER, "depth": 1, "num_heads": 2, "patch_size": 4, "out_hidden_size": SHAPE["hidden_size"],
+               "deepstack_visual_indexes": [0]}  # fmt: skip
+_MISTRAL_TOWER = {**_TOWER, "model_type": "pixtral", "num_hidden_layers": 1, "num_attention_heads": 2}
+_QWEN_TEXT = {**SHAPE, "head_dim": 32, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}}  # fmt: skip
+# The text parts and the towers. The published files of Gemma 3 omit the same of their text part, and vocab_size.
+WITH_PICTURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Gemma3": ({"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 7, "sliding_window": 9,
+                "vocab_size": 96, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+               {**_TOWER, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}),
+    "Mistral3": ({**SHAPE, **CASES["ministral3"].arguments, "model_type": "ministral3"}, _MISTRAL_TOWER),
+    "Mistral3 before": ({**SHAPE, **CASES["mistral-whole"].arguments, "model_type": "mistral"}, _MISTRAL_TOWER),
+    "Qwen3VL": ({**_QWEN_TEXT, "tie_word_embeddings": False}, _QWEN_TOWER),
+    "Qwen3VLMoe": ({**_QWEN_TEXT, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64},
+                   _QWEN_TOWER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*WITH_PICTURES, "Qwen3VLMoe published"])
+def test_the_text_part_of_models_with_pictures(kind: str, tmp_path: Path) -> None:
+    """Qwen's published files store experts' matrices transposed."""
+    import torch
+    import transformers
     from safetensors.numpy import load_file, save_file
 
-    reference = references(name)
-    text = json.loads((reference.folder / "config.json").read_text())
-    outer = {"model_type": "mistral3", "text_config": text, "vision_config": {"hidden_size": 4}}
-    (tmp_path / "config.json").write_text(json.dumps(outer))
-    tensors = load_file(reference.folder / "model.safetensors")
-    tensors = {f"language_model.{name}": values for name, values in tensors.items()}
-    towers = ("vision_tower.patch_conv.weight", "multi_modal_projector.linear_1.weight")
-    tensors |= {name: np.ones((2, 2), np.float32) for name in towers}
-    save_file(tensors, tmp_path / "model.safetensors")
-    opened = open_model(tmp_path)
-    weights = load_weights(opened)
-    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
-    logits = run(model, reference.tokens, KVCache(opened.config, CONTEXT))
-    assert np.abs(logits - reference.logits).max() < CLOSE
-
-
-def test_the_text_part_of_qwen3_vl(tmp_path: Path) -> None:
-    import torch
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
-
-    torch.manual_seed(0)
-    text = {**SHAPE, "head_dim": 32, "tie_word_embeddings": False, "rope_parameters": {
-        "rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}}  # fmt: skip
-    tower = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "patch_size": 4,
-             "out_hidden_size": SHAPE["hidden_size"], "deepstack_visual_indexes": [0]}  # fmt: skip
-    ids = {f"{kind}_token_id": 0 for kind in ("image", "video", "vision_start", "vision_end")}
-    theirs = Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=tower, **ids)).eval().float()
-    tokens = np.random.default_rng(1).integers(3, SHAPE["vocab_size"], 40)
-    with torch.no_grad():
-        wanted = theirs(input_ids=torch.from_numpy(tokens)[None]).logits[0].numpy()
+    text, tower = WITH_PICTURES[kind.removesuffix(" published")]
+    kind, _, form = kind.partition(" ")
+    config = getattr(transformers, f"{kind}Config")(text_config=dict(text), vision_config=dict(tower))
+    theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval().float()
+    randomise(theirs.model.language_model)
+    if not theirs.config.text_config.tie_word_embeddings:
+        torch.nn.init.normal_(theirs.lm_head.weight, generator=torch.Generator().manual_seed(0))
     theirs.save_pretrained(tmp_path)
+    if form == "published":
+        tensors = load_file(tmp_path / "model.safetensors")
+        for name in [name for name in tensors if "experts." in name]:
+            tensors[name] = np.ascontiguousarray(tensors[name].swapaxes(1, 2))
+        save_file(tensors, tmp_path / "model.safetensors")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    kept = {"model_type": saved["text_config"]["model_type"], **text}
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "text_config": kept}))
+    tokens, _ = greedy(theirs, PROMPT, STEPS)
+    wanted = all_logits(theirs, tokens)
     opened = open_model(tmp_path)
     weights = load_weights(opened)
     model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
-    assert np.abs(run(model, tokens, KVCache(opened.config, CONTEXT)) - wanted).max() < CLOSE
+    logits = run(model, tokens, KVCache(opened.config, CONTEXT))
+    assert np.abs(logits - wanted).max() < CLOSE
+    np.testing.assert_array_equal(logits[len(PROMPT) - 1 : -1].argmax(axis=-1), tokens[len(PROMPT) :])
+
+
+def test_what_stands_beside_the_text_part_applies_to_it() -> None:
+    text, beside = (
+        {**WITH_PICTURES["Gemma3"][0], "bos_token_id": 5, "vocab_size": None},
+        {"eos_token_id": [1, 106], "bos_token_id": 2},
+    )
+    config = {"model_type": "gemma3", "text_config": text, **beside}
+    found = config_from_hf(config, {})
+    assert (found.eos_token_ids, found.bos_token_id, found.vocab_size) == ((1, 106), 5, 262208)
+    with pytest.raises(UnsupportedModelError, match="quantization_config"):
+        config_from_hf({**config, "quantization_config": {"bits": 4}}, {})
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3-moe"])

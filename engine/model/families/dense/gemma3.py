@@ -23,7 +23,6 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     size = read.optional("sliding_window", int, 4096)
     period = read.optional("sliding_window_pattern", int, read.optional("_sliding_window_pattern", int, 6))
     return {
-        "head_dim": read.optional("head_dim", int, 256),
         "windows": windows(read, fields["n_layers"], size, lambda layer: (layer + 1) % max(1, period) != 0),
         "rope_theta_local": fields["rope_theta_local"] or _LOCAL_THETA,
         "attention_scale": hf_attention_scale(read),
@@ -48,10 +47,15 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
 GEMMA3 = Family(
     name="gemma3",
     model_types=("gemma3_text",),
+    model_types_with_pictures=("gemma3",),
     architectures=("gemma3",),
     hf=Layout(GEMMA_NAMES, plus_one=True),
     gguf=Layout(GGUF_NAMES),
     hf_keys={"hidden_act": "hidden_activation"},
+    hf_defaults={  # which the published files of 4B to 27B omit
+        "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "bos_token_id": 2, "eos_token_id": 1,
+    },
     hf_handles=frozenset(
         {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}
     ),
@@ -71,4 +75,4 @@ GEMMA3 = Family(
     features={"norms": "both", "qk_norm": True},
     from_hf=_from_hf,
     from_gguf=_from_gguf,
-)
+)  # fmt: skip

@@ -1,6 +1,6 @@
 """Qwen3 with experts (30B-A3B, 235B-A22B, Coder): Qwen3's attention with a router and many small experts.
 
-Of Qwen3-VL, the text part of GGUF files.
+Of Qwen3-VL, the text part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_exp
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader
 
-_EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+_EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj") | {
+    "experts.gate_up": "model.layers.{}.mlp.experts.gate_up_proj",
+    "experts.down_t": "model.layers.{}.mlp.experts.down_proj",
+}
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = windows_of_qwen(read, fields)
     own |= experts_from_hf(read, ("num_experts", "num_local_experts"), "num_experts_per_tok")
     own["d_ff"] = read.required("moe_intermediate_size", int)
-    own["normed_routing"] = read.optional("norm_topk_prob", bool, False)
+    own["normed_routing"] = read.optional("norm_topk_prob", bool, "vl" in read.values["model_type"])
     if read.optional("attention_bias", bool, False):
         own["biases"] = ("q", "k", "v", "o")
     return own
@@ -38,7 +41,8 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
 
 QWEN3_MOE = Family(
     name="qwen3_moe",
-    model_types=("qwen3_moe",),
+    model_types=("qwen3_moe", "qwen3_vl_moe_text"),
+    model_types_with_pictures=("qwen3_vl_moe",),
     architectures=("qwen3moe", "qwen3vlmoe"),
     hf=Layout(HF_NAMES | _EXPERTS),
     gguf=Layout(GGUF_NAMES | GGUF_EXPERTS),

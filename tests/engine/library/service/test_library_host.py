@@ -282,6 +282,17 @@ def test_a_folder_of_safetensors_is_estimated_by_its_config(
     assert list(looked["estimates"]) == ["safetensors"]
 
 
+def test_a_model_that_does_not_run_is_refused_before_its_download(
+    asker: Callable[..., Asker], hub: FakeHub, tmp_path: Path
+) -> None:
+    folder = make_tiny_model(tmp_path / "tiny", config={"model_type": "mamba"})
+    hub.add("maker/tiny", {path.name: path.read_bytes() for path in folder.iterdir()})
+    looked = asker().ask("look", repo="maker/tiny")
+    (variant,) = from_json(Listing, looked["listing"], "listing").variants
+    assert "'mamba'" in variant.refused
+    assert looked["estimates"] == {}
+
+
 def test_failures_of_the_hub_come_as_they_are(asker: Callable[..., Asker], hub: FakeHub) -> None:
     here = asker()
     assert here.failure("look", repo="maker/nothing").error == "RepositoryNotFoundError"
