@@ -31,10 +31,10 @@ PROMPT = [1, 5, 9, 40, 7]
 class Inspected:
     """A host with a model, and the events of its last request."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: dict[str, Any] | None = None) -> None:
         self.events: list[Any] = []
         self.host = EngineHost(self.events.append)
-        self.run(protocol.Load("load", "starter-chat"))
+        self.run(protocol.Load("load", "starter-chat", engine or {}))
 
     def run(self, request: protocol.Request) -> dict[str, Any]:
         self.events.clear()
@@ -168,6 +168,29 @@ def test_active_neurons_are_those_of_the_token_alone(inspected: Inspected, mode:
         assert np.array_equal(bits(row["active"], model), wanted)
         assert wanted.sum(axis=1).tolist() == row["fired"]
     assert record.hot == ""
+
+
+@pytest.mark.expects_log("not recorded")
+def test_neurons_are_counted_only_while_an_answer_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Inspected({"adapt": False, "mode": "exact"})
+    counters, seen = made.session.transformer.executor.counters, []
+    token = Inspection.token
+
+    def noted(self: Inspection, event: Any) -> None:
+        token(self, event)
+        seen.append(counters.per_neuron is not None)
+
+    monkeypatch.setattr(Inspection, "token", noted)
+    made.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
+    assert seen == [True] * 24
+    assert counters.per_neuron is None
+    monkeypatch.setattr(Inspection, "_bytes", lambda *_: 1 / 0)
+    made.run(protocol.Generate("b", STORY, GREEDY, inspect=True))
+    assert counters.per_neuron is None, "the record failed"
+    made.run(protocol.Watch("watch", True))
+    made.run(protocol.Generate("c", STORY, GREEDY, inspect=True))
+    assert counters.per_neuron is not None, "the Live page counts on"
+    made.host.close()
 
 
 def test_active_neurons_are_kept_for_the_last_tokens(inspected: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
