@@ -311,7 +311,9 @@ def test_what_is_typed_while_a_chat_is_read_goes_into_it(arrive: Arrive, sends: 
     assert not any("words" in one.text for one in memory.messages(second) or [])
 
 
-def test_a_chat_that_cannot_be_read_leaves_the_open_one_as_it_was(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_that_cannot_be_read_leaves_the_open_one_as_it_was(
+    arrive: Arrive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     person = arrive()
     person.wait_ready()
     person.ask("hello one")
