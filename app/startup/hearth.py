@@ -27,7 +27,6 @@ from app.settings import AppPaths, AppSettings, save_settings
 from app.startup.all_tools import AllTools
 from app.ui.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
-from app.ui.look import diagrams
 from app.ui.main_window import MainWindow
 from app.ui.projects.chat_projects import ChatProjects
 from app.user_messages import UserMessage, describe
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREADS_END_WITHIN_S = 5.0
-WARM_AFTER_MS = 3000  # after the start: the first diagram then takes 32 ms instead of 157
 
 
 class Hearth(QObject):
@@ -182,7 +180,6 @@ class Hearth(QObject):
         self.desktop.listen(instance)
         if last_run is not None:
             self.desktop.tell_crash(last_run)
-        QTimer.singleShot(WARM_AFTER_MS, self.window, diagrams.current().warm)
 
     def tell_fault(self, error: BaseException) -> None:
         """Show a bug of our own to the user. Thread-safe."""

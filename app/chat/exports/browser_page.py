@@ -4,8 +4,8 @@ Each page has a server of its own on a free port of 127.0.0.1, with addresses th
 wrapper whose policy allows one frame, of that origin; the frame is sandboxed, so that the page has an origin of its own
 and its scripts reach nothing. The wrapper's policy stops any navigation of the frame away from the origin. No Qt.
 
-Chromium 156 ignores the policy's `webrtc 'block'`. So a script before the page's own removes WebRTC, and frames, whose
-windows would have it again. What is left: frames in a shadow tree, and bugs of the browser.
+Chromium 156 ignores `webrtc 'block'`. So a script before the page's own removes WebRTC, and frames, which have it too.
+What is left: frames in a shadow tree, and bugs of the browser.
 """
 
 from __future__ import annotations

@@ -173,23 +173,17 @@ def test_active_neurons_are_those_of_the_token_alone(inspected: Inspected, mode:
 @pytest.mark.expects_log("not recorded")
 def test_neurons_are_counted_only_while_an_answer_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Inspected({"adapt": False, "mode": "exact"})
-    counters, seen = made.session.transformer.executor.counters, []
-    token = Inspection.token
-
-    def noted(self: Inspection, event: Any) -> None:
-        token(self, event)
-        seen.append(counters.per_neuron is not None)
-
-    monkeypatch.setattr(Inspection, "token", noted)
-    made.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
-    assert seen == [True] * 24
+    counters, request = made.session.transformer.executor.counters, protocol.Generate("a", STORY, GREEDY, inspect=True)
+    made.run(request)
+    assert all("active" in row for row in made.record.rows[1:])
     assert counters.per_neuron is None
-    monkeypatch.setattr(Inspection, "_bytes", lambda *_: 1 / 0)
-    made.run(protocol.Generate("b", STORY, GREEDY, inspect=True))
-    assert counters.per_neuron is None, "the record failed"
     made.run(protocol.Watch("watch", True))
-    made.run(protocol.Generate("c", STORY, GREEDY, inspect=True))
+    made.run(request)
     assert counters.per_neuron is not None, "the Live page counts on"
+    made.run(protocol.Watch("rest", False))
+    monkeypatch.setattr(Inspection, "_bytes", lambda *_: 1 / 0)
+    made.run(request)
+    assert counters.per_neuron is None, "the record failed"
     made.host.close()
 
 

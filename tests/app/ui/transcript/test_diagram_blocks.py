@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from person import Arrive
 from PySide6.QtCore import QSize, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QPainter
 from PySide6.QtSvg import QSvgRenderer
@@ -139,17 +138,6 @@ def test_the_process_is_started_while_a_diagram_is_written(
         transcript.flush()
     qtbot.waitUntil(lambda: bool(started))
     assert started == [True]
-
-
-def test_the_process_is_started_soon_after_the_window(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[bool] = []
-    monkeypatch.setattr(process, "warm", lambda: started.append(True))
-    monkeypatch.setattr("app.startup.hearth.WARM_AFTER_MS", 0)
-    person = arrive()
-    assert person.hearth.desktop is not None
-    monkeypatch.setattr(person.hearth.desktop, "listen", lambda _: None)
-    person.hearth._greet(None, None)  # type: ignore[arg-type]
-    person.wait(lambda: started)
 
 
 def test_another_theme_draws_again(transcript: Transcript, qtbot: QtBot, drawn: list[tuple[str, bool]]) -> None:
