@@ -124,6 +124,7 @@ class ChatController(QObject):
         memory.opened.connect(self._reopen)
         self.opened.shown.connect(self._chat_shown)
         self.opened.opening.connect(lambda _: self.next.show(""))  # the composer is another chat's now
+        self.opened.stayed.connect(lambda _: self.next.show(self.opened.id or ""))
         self.opened.branch_changed.connect(self._branch_changed)
         self.opened.message_wanted.connect(self.message_wanted)
         memory.changed.connect(self._emit_conversations)

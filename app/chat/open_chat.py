@@ -18,6 +18,7 @@ class OpenChat(QObject):
 
     opening = Signal(object)  # Conversation: it will be open once it is read
     shown = Signal(object, list)  # Conversation | None, its messages: another chat is open now
+    stayed = Signal(object)  # Conversation | None: the other one could not be read, and this one is still open
     branch_changed = Signal(str, str)  # chat, the message whose branch is shown now
     message_wanted = Signal(str, str)  # message to scroll to, text to mark in it
 
@@ -73,9 +74,9 @@ class OpenChat(QObject):
             self.open(conversation_id)
 
     def _not_read(self, conversation_id: str) -> None:
-        """Stay at the open chat."""
         if self._wanted == conversation_id:
-            self.show(None if self.id is None else self._memory.conversation(self.id))
+            self._wanted = None
+            self.stayed.emit(None if self.id is None else self._memory.conversation(self.id))
 
     def _go_to(self, conversation_id: str, message_id: str, text: str) -> None:
         if all(message.id != message_id for message in self._memory.messages(conversation_id) or []):

@@ -92,7 +92,7 @@
 <message><source>Chat moved to the bin</source><translation>对话已移入回收站</translation></message>
 <message><source>Hearth asks again before every call</source><translation>Hearth 会在每次调用前重新询问</translation></message>
 <message><source>Recording stopped</source><translation>已停止记录</translation></message>
-<message><source>Recording the tokens of this chat</source><translation>正在记录此对话的词元</translation></message>
+<message><source>Recording the tokens of this chat</source><translation>正在记录此对话的 token</translation></message>
 <message><source>The model repeated its calls of tools, so they were not run again</source><translation>模型重复了相同的工具调用，因此未再次运行</translation></message>
 <message><source>Chat pinned</source><translation>已固定聊天</translation></message>
 <message><source>Chat restored</source><translation>对话已恢复</translation></message>
@@ -217,7 +217,7 @@
 <message numerus="yes"><source>{n} cores</source><translation><numerusform>{n} 核</numerusform></translation></message>
 <message><source>A token goes through {used} of the {n} experts of each layer.</source><translation>每个 token 经过每层 {n} 个专家中的 {used} 个。</translation></message>
 <message><source>Ask something: the experts that are chosen for each token light up here.</source><translation>提个问题：为每个 token 选中的专家会在这里亮起。</translation></message>
-<message><source>Ask something: the neurons that fire for each token light up here.</source><translation>提个问题：每个词元激活的神经元会在此亮起。</translation></message>
+<message><source>Ask something: the neurons that fire for each token light up here.</source><translation>提个问题：每个 token 激活的神经元会在此亮起。</translation></message>
 <message><source>Ask something: the rate of the answer is drawn here.</source><translation>提个问题：回答的速率会显示在此。</translation></message>
 <message><source>Attention</source><translation>注意力</translation></message>
 <message><source>CPU load</source><translation>处理器负载</translation></message>
@@ -261,7 +261,7 @@
 <message><source>on the GPU</source><translation>在 GPU 上</translation></message>
 <message><source>one column per layer</source><translation>每列一层</translation></message>
 <message><source>one column per layer · this model uses every neuron for every token</source><translation>每列一层 · 此模型的每个神经元都为每个 token 工作</translation></message>
-<message><source>one column per layer, busiest at the bottom</source><translation>每列一层，最活跃的在底部</translation></message>
+<message><source>one column per layer, busiest at the bottom</source><translation>每列一层，最常激活的在底部</translation></message>
 <message><source>reading</source><translation>阅读</translation></message>
 <message><source>the CPU computes all experts</source><translation>所有专家由 CPU 计算</translation></message>
 <message><source>the {part} on the GPU do {share} of the work</source><translation>GPU 上的 {part} 完成了 {share} 的工作</translation></message>
@@ -510,7 +510,7 @@
 <message><source>Its own process</source><translation>独立进程</translation></message>
 <message><source>Keep chats ready</source><translation>保持对话就绪</translation></message>
 <message><source>Keep this PC awake</source><translation>保持此电脑唤醒</translation></message>
-<message><source>Keeps the probability, alternatives and cost of each token with new answers. “Inspect tokens” in an answer's menu shows them.</source><translation>随新回答保存每个词元的概率、备选和开销。回答菜单中的“检查词元”会显示它们。</translation></message>
+<message><source>Keeps the probability, alternatives and cost of each token with new answers. “Inspect tokens” in an answer's menu shows them.</source><translation>随新回答保存每个 token 的概率、备选和开销。回答菜单中的“检查 token”会显示它们。</translation></message>
 <message><source>Language</source><translation>语言</translation></message>
 <message><source>Leaves out tokens below this share of the likeliest one; 0 leaves out none.</source><translation>排除概率低于最可能 token 此比例的 token；0 表示不排除。</translation></message>
 <message><source>Lets other programs on this PC use the loaded model through OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source><translation>让此电脑上的其他程序通过 OpenAI 的 API 使用已加载的模型。此电脑之外无法访问，且每个程序都需要密钥。</translation></message>
@@ -528,7 +528,7 @@
 <message><source>Only the k likeliest tokens are considered; 0 considers all.</source><translation>只考虑最可能的 k 个 token；0 表示全部。</translation></message>
 <message><source>Only the likeliest tokens that together reach this share; 1 considers all.</source><translation>只考虑累计达到此比例的最可能 token；1 表示全部。</translation></message>
 <message><source>Port</source><translation>端口</translation></message>
-<message><source>Record tokens</source><translation>记录词元</translation></message>
+<message><source>Record tokens</source><translation>记录 token</translation></message>
 <message><source>Reduced</source><translation>减少</translation></message>
 <message><source>Reduced animates progress only.</source><translation>减少后只有进度会动。</translation></message>
 <message><source>Repeat penalty</source><translation>重复惩罚</translation></message>
@@ -553,7 +553,7 @@
 <message><source>Unload after</source><translation>闲置后卸载</translation></message>
 <message><source>When a long answer ends while Hearth is in the background. They contain no chat text.</source><translation>Hearth 在后台时，长回答结束后通知。通知不含聊天内容。</translation></message>
 <message><source>While it answers, downloads or prepares a model.</source><translation>在回答、下载或准备模型期间。</translation></message>
-<message><source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source><translation>使用 GPU 时，活跃的神经元在其上运行，其余同时在 CPU 上运行。自动会尽量使用 GPU。</translation></message>
+<message><source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source><translation>使用 GPU 时，高频神经元在其上运行，其余同时在 CPU 上运行。自动会尽量使用 GPU。</translation></message>
 <message><source>min</source><translation>分钟</translation></message>
 <message><source>px</source><translation>px</translation></message>
 <message><source>tokens</source><translation>个 token</translation></message>
@@ -597,7 +597,7 @@
 <message><source>Enter</source><translation>Enter</translation></message>
 <message><source>Export all chats as JSON</source><translation>将所有聊天导出为 JSON</translation></message>
 <message><source>Export all chats as Markdown</source><translation>将所有聊天导出为 Markdown</translation></message>
-<message><source>Export the tokens of the last answer</source><translation>导出上一个回答的词元</translation></message>
+<message><source>Export the tokens of the last answer</source><translation>导出上一个回答的 token</translation></message>
 <message><source>Export this chat as JSON</source><translation>将此聊天导出为 JSON</translation></message>
 <message><source>Export this chat as Markdown</source><translation>将此聊天导出为 Markdown</translation></message>
 <message><source>Export this chat as PDF</source><translation>将此对话导出为 PDF</translation></message>
@@ -607,7 +607,7 @@
 <message><source>How it runs here</source><translation>运行方式</translation></message>
 <message><source>Import chats</source><translation>导入聊天</translation></message>
 <message><source>Insert a saved prompt</source><translation>插入已保存的提示词</translation></message>
-<message><source>Inspect tokens</source><translation>检查词元</translation></message>
+<message><source>Inspect tokens</source><translation>检查 token</translation></message>
 <message><source>Instructions for this chat…</source><translation>此对话的指令…</translation></message>
 <message><source>Keyboard shortcuts</source><translation>键盘快捷键</translation></message>
 <message><source>Larger</source><translation>放大</translation></message>
@@ -633,7 +633,7 @@
 <message><source>Privacy</source><translation>隐私</translation></message>
 <message><source>Project settings…</source><translation>项目设置…</translation></message>
 <message><source>Quit Hearth</source><translation>退出 Hearth</translation></message>
-<message><source>Record tokens in this chat, or stop</source><translation>开始或停止记录此对话的词元</translation></message>
+<message><source>Record tokens in this chat, or stop</source><translation>开始或停止记录此对话的 token</translation></message>
 <message><source>Refresh the models</source><translation>刷新模型</translation></message>
 <message><source>Rename the chat or folder</source><translation>重命名聊天或文件夹</translation></message>
 <message><source>Rename this chat</source><translation>重命名此聊天</translation></message>
@@ -679,7 +679,7 @@
 <message><source>folder create</source><translation>文件夹 创建</translation></message>
 <message><source>folder instructions notes tools</source><translation>文件夹 指令 笔记 工具</translation></message>
 <message><source>free memory stop</source><translation>释放 内存 停止</translation></message>
-<message><source>full drop oldest window tokens</source><translation>已满 丢弃 最旧 窗口 词元</translation></message>
+<message><source>full drop oldest window tokens</source><translation>已满 丢弃 最旧 窗口 token</translation></message>
 <message><source>gguf import open own</source><translation>gguf 导入 打开 自有</translation></message>
 <message><source>go on write more</source><translation>继续 接着写</translation></message>
 <message><source>graphs gpu neurons monitor</source><translation>图表 gpu 神经元 监控</translation></message>
@@ -817,16 +817,16 @@
 <message><source>{name}, changed</source><translation>{name}，已更改</translation></message>
 <message><source>{own} of yours, {built_in} built in</source><translation>{own} 个自建，{built_in} 个内置</translation></message>
 <message><source>Couldn't attach that</source><translation>未能附加</translation></message>
-<message><source>A server gave this answer. Hearth records tokens only of answers from this PC.</source><translation>此回答来自服务器。Hearth 只记录本机回答的词元。</translation></message>
+<message><source>A server gave this answer. Hearth records tokens only of answers from this PC.</source><translation>此回答来自服务器。Hearth 只记录本机回答的 token。</translation></message>
 <message><source>Couldn't write {name}: {why}</source><translation>无法写入 {name}：{why}</translation></message>
-<message><source>Export the tokens</source><translation>导出词元</translation></message>
+<message><source>Export the tokens</source><translation>导出 token</translation></message>
 <message><source>JSON lines (*.jsonl)</source><translation>JSON 行 (*.jsonl)</translation></message>
-<message><source>No tokens recorded</source><translation>没有记录词元</translation></message>
-<message><source>Recording is on in this chat. Answer again to inspect the tokens.</source><translation>此对话已开启记录。重新回答即可检查词元。</translation></message>
-<message><source>The tokens of the last answer were not recorded</source><translation>上一个回答的词元没有记录</translation></message>
+<message><source>No tokens recorded</source><translation>没有记录 token</translation></message>
+<message><source>Recording is on in this chat. Answer again to inspect the tokens.</source><translation>此对话已开启记录。重新回答即可检查 token。</translation></message>
+<message><source>The tokens of the last answer were not recorded</source><translation>上一个回答的 token 没有记录</translation></message>
 <message><source>To continue from one of them, load the model and wait until no answer is being written.</source><translation>要从其中一个继续，请加载模型并等待回答写完。</translation></message>
 <message><source>To continue from one of them, load {model}, which wrote this answer.</source><translation>要从其中一个继续，请加载写下此回答的 {model}。</translation></message>
-<message><source>Tokens exported to {name}</source><translation>词元已导出到 {name}</translation></message>
+<message><source>Tokens exported to {name}</source><translation>token 已导出到 {name}</translation></message>
 <message><source>Turn on recording for this chat, then answer again.</source><translation>为此对话开启记录，然后重新回答。</translation></message>
 <message><source>Answer copied</source><translation>已复制回答</translation></message>
 <message><source>Chat copied as Markdown</source><translation>已将聊天复制为 Markdown</translation></message>
@@ -1132,40 +1132,40 @@
 <message><source>Cost</source><translation>开销</translation></message>
 <message><source>Export…</source><translation>导出…</translation></message>
 <message><source>Find</source><translation>查找</translation></message>
-<message><source>Find in the tokens</source><translation>在词元中查找</translation></message>
-<message><source>In this model and mode, every neuron is active.</source><translation>在此模型和模式下，所有神经元都活跃。</translation></message>
+<message><source>Find in the tokens</source><translation>在 token 中查找</translation></message>
+<message><source>In this model and mode, every neuron is active.</source><translation>在此模型和模式下，所有神经元都激活。</translation></message>
 <message><source>Layer {layer}: experts {ids}</source><translation>第 {layer} 层：专家 {ids}</translation></message>
 <message><source>Layer {layer}: experts {ids}; {n} on the GPU</source><translation>第 {layer} 层：专家 {ids}；{n} 个在 GPU 上</translation></message>
-<message><source>More shading: less likely. Dotted: not the most likely token.</source><translation>底色越重越不可能。点线：并非最可能的词元。</translation></message>
-<message><source>Neurons active</source><translation>活跃神经元</translation></message>
+<message><source>More shading: less likely. Dotted: not the most likely token.</source><translation>底色越重越不可能。点线：并非最可能的 token。</translation></message>
+<message><source>Neurons active</source><translation>激活的神经元</translation></message>
 <message><source>Not found</source><translation>未找到</translation></message>
 <message><source>Record from now on</source><translation>从现在起记录</translation></message>
-<message><source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source><translation>此词元来自读取整个提示，其时间包含读取。其自身的字节和神经元未知。</translation></message>
-<message><source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source><translation>此词元是猜中的，与较早的词元一起计算。其自身的字节和神经元未知。</translation></message>
-<message><source>Token {place} of {n}, id {id}</source><translation>第 {place} 个词元，共 {n} 个，编号 {id}</translation></message>
-<message><source>Token {words}, id {id}</source><translation>词元 {words}，编号 {id}</translation></message>
-<message><source>Token {words}, {share}</source><translation>词元 {words}，{share}</translation></message>
-<message><source>Tokens of the answer</source><translation>回答的词元</translation></message>
-<message><source>Tokens of the prompt</source><translation>提示的词元</translation></message>
-<message><source>You chose this token; nothing was computed for it.</source><translation>此词元由您选择，没有为它进行计算。</translation></message>
+<message><source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source><translation>此 token 来自读取整个提示，其时间包含读取。其自身的字节和神经元未知。</translation></message>
+<message><source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source><translation>此 token 是猜中的，与较早的 token 一起计算。其自身的字节和神经元未知。</translation></message>
+<message><source>Token {place} of {n}, id {id}</source><translation>第 {place} 个 token，共 {n} 个，编号 {id}</translation></message>
+<message><source>Token {words}, id {id}</source><translation>token {words}，编号 {id}</translation></message>
+<message><source>Token {words}, {share}</source><translation>token {words}，{share}</translation></message>
+<message><source>Tokens of the answer</source><translation>回答的 token</translation></message>
+<message><source>Tokens of the prompt</source><translation>提示的 token</translation></message>
+<message><source>You chose this token; nothing was computed for it.</source><translation>此 token 由您选择，没有为它进行计算。</translation></message>
 <message><source>not known here</source><translation>此处未知</translation></message>
 <message><source>prompt of {n}</source><translation>提示 {n}</translation></message>
 <message><source>{cpu}, all on the CPU</source><translation>{cpu}，全部在 CPU 上</translation></message>
 <message><source>{gpu} on the GPU, {cpu} on the CPU</source><translation>GPU 上 {gpu}，CPU 上 {cpu}</translation></message>
 <message><source>{n} more were too many to keep</source><translation>另有 {n} 过多，未保存</translation></message>
-<message><source>Active neurons by layer, from {low} to {high}</source><translation>各层活跃神经元，{low} 到 {high}</translation></message>
+<message><source>Active neurons by layer, from {low} to {high}</source><translation>各层激活的神经元，{low} 到 {high}</translation></message>
 <message><source>Copy neuron ids</source><translation>复制神经元编号</translation></message>
-<message><source>Ids of the active neurons</source><translation>激活神经元的编号</translation></message>
+<message><source>Ids of the active neurons</source><translation>激活的神经元的编号</translation></message>
 <message><source>Layer {layer}: {n} of {all} neurons active</source><translation>第 {layer} 层：{all} 个神经元中 {n} 个激活</translation></message>
-<message><source>Layer {layer}: {share} active</source><translation>第 {layer} 层：{share} 活跃</translation></message>
+<message><source>Layer {layer}: {share} active</source><translation>第 {layer} 层：{share} 激活</translation></message>
 <message><source>Neuron {neuron}: active</source><translation>神经元 {neuron}：激活</translation></message>
-<message><source>Neuron {neuron}: active only for the token before</source><translation>神经元 {neuron}：仅前一个词元激活</translation></message>
-<message><source>Neuron {neuron}: active, as for the token before</source><translation>神经元 {neuron}：激活，与前一个词元相同</translation></message>
+<message><source>Neuron {neuron}: active only for the token before</source><translation>神经元 {neuron}：仅前一个 token 激活</translation></message>
+<message><source>Neuron {neuron}: active, as for the token before</source><translation>神经元 {neuron}：激活，与前一个 token 相同</translation></message>
 <message><source>Neuron {neuron}: not active</source><translation>神经元 {neuron}：未激活</translation></message>
-<message><source>Which neurons were active is kept only for the last {n} of this answer's tokens.</source><translation>仅保留此回答最后 {n} 个词元激活了哪些神经元。</translation></message>
+<message><source>Which neurons were active is kept only for the last {n} of this answer's tokens.</source><translation>仅保留此回答最后 {n} 个 token 激活了哪些神经元。</translation></message>
 <message><source>Which neurons were active was not recorded for this answer.</source><translation>此回答未记录激活了哪些神经元。</translation></message>
 <message><source>under 0.1%</source><translation>低于 0.1%</translation></message>
-<message><source>{n} also for the token before, in the stronger colour</source><translation>其中 {n} 个在前一个词元也激活，颜色更醒目</translation></message>
+<message><source>{n} also for the token before, in the stronger colour</source><translation>其中 {n} 个在前一个 token 也激活，颜色更醒目</translation></message>
 <message><source>Commands, chats, models, settings</source><translation>命令、聊天、模型、设置</translation></message>
 <message><source>Find commands, chats, models and settings</source><translation>查找命令、聊天、模型和设置</translation></message>
 <message><source>Found</source><translation>结果</translation></message>
@@ -1188,13 +1188,13 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>The placement of the neurons is not known yet.</source><translation>尚不清楚神经元的位置。</translation></message>
 <message><source>{mode} mode</source><translation>{mode}模式</translation></message>
 <message><source>Layer {layer}, experts {first} to {last} of {n}, most chosen first, {where}, {share}% of tokens</source><translation>第 {layer} 层，第 {first} 到 {last} 个专家（共 {n} 个，最常选中的在前），{where}，{share}% 的 token</translation></message>
-<message><source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source><translation>第 {layer} 层，按活跃度排第 {first} 至 {last}% 的神经元，{where}</translation></message>
+<message><source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source><translation>第 {layer} 层，按激活频率排第 {first} 至 {last}% 的神经元，{where}</translation></message>
 <message><source>Map of experts, {layers} layers, {there} of the experts on the GPU</source><translation>专家图，{layers} 层，{there} 的专家在 GPU 上</translation></message>
 <message><source>Map of neurons, {layers} layers, {there} of the neurons on the GPU</source><translation>神经元图，{layers} 层，{there} 的神经元在 GPU 上</translation></message>
 <message><source>Map of neurons.</source><translation>神经元图。</translation></message>
 <message><source>on the CPU</source><translation>在 CPU 上</translation></message>
 <message><source>{part}, {fired}% of them fired</source><translation>{part}，其中 {fired}% 被激活</translation></message>
-<message><source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source><translation>提个问题：此处显示每个词元的时间分配，从注意力到选出词元。</translation></message>
+<message><source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source><translation>提个问题：此处显示每个 token 的时间分配，从注意力到选出 token。</translation></message>
 <message><source>Its parts are not measured</source><translation>未测量各部分</translation></message>
 <message><source>Time of a token</source><translation>一个 token 的时间</translation></message>
 <message><source>Time of a token {total}</source><translation>一个 token 的时间 {total}</translation></message>
@@ -1274,7 +1274,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Size</source><translation>大小</translation></message>
 <message><source>Source</source><translation>来源</translation></message>
 <message><source>State</source><translation>状态</translation></message>
-<message><source>The GPU computes {share}% of a token's experts, the CPU the others at the same time.</source><translation>GPU 计算每个词元所用专家的 {share}%，其余由 CPU 同时计算。</translation></message>
+<message><source>The GPU computes {share}% of a token's experts, the CPU the others at the same time.</source><translation>GPU 计算每个 token 所用专家的 {share}%，其余由 CPU 同时计算。</translation></message>
 <message><source>The GPU computes {share}% of the active neurons, the CPU the others at the same time.</source><translation>GPU 计算 {share}% 的激活神经元，其余同时由 CPU 计算。</translation></message>
 <message><source>Weights</source><translation>权重</translation></message>
 <message><source>With a context of {context} tokens.</source><translation>上下文为 {context} 个 token。</translation></message>
@@ -1378,16 +1378,16 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source><translation>未使用 GPU：内存 {memory}，磁盘上的专家 {disk}</translation></message>
 <message><source>No model on this PC has the same vocabulary and is small enough.</source><translation>此电脑上没有词表相同且足够小的模型。</translation></message>
 <message><source>Reloads the model with this limit. The chat stays.</source><translation>以此重新加载模型；聊天保留</translation></message>
-<message><source>The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of weights.</source><translation>GPU 上的 KV 缓存可容纳 {tokens} 个词元；对话更长时，它会增大并取代部分权重。</translation></message>
+<message><source>The KV cache on the GPU holds {tokens} tokens until a conversation is longer. It then grows in place of weights.</source><translation>GPU 上的 KV 缓存可容纳 {tokens} 个 token；对话更长时，它会增大并取代部分权重。</translation></message>
 <message><source>The rest is in RAM: {memory}, which the CPU computes.</source><translation>其余 {memory} 在内存中，由 CPU 计算。</translation></message>
-<message><source>There is room for a context of {tokens} tokens.</source><translation>可容纳 {tokens} 个词元的上下文。</translation></message>
+<message><source>There is room for a context of {tokens} tokens.</source><translation>可容纳 {tokens} 个 token 的上下文。</translation></message>
 <message><source>Why?</source><translation>为什么？</translation></message>
 <message><source>now {rate}</source><translation>目前 {rate}</translation></message>
 <message><source>only {memory} of the GPU is free</source><translation>GPU 仅剩 {memory}</translation></message>
 <message><source>{draft} cannot guess for {model}: its vocabulary is another.</source><translation>{draft} 无法为 {model} 猜测：词表不同。</translation></message>
 <message><source>{gpu}: the attention of {some} of {layers} layers on the GPU, {memory}</source><translation>{gpu}：{layers} 层中 {some} 层的注意力在 GPU 上，{memory}</translation></message>
 <message><source>{gpu}: the output head on the GPU, {memory}</source><translation>{gpu}：输出层在 GPU 上，{memory}</translation></message>
-<message><source>{gpu}: {share} of the active neurons on the GPU, {memory}</source><translation>{gpu}：{share} 的活跃神经元在 GPU 上，{memory}</translation></message>
+<message><source>{gpu}: {share} of the active neurons on the GPU, {memory}</source><translation>{gpu}：{share} 的激活神经元在 GPU 上，{memory}</translation></message>
 <message><source>{gpu}: {share} of the neurons on the GPU, {memory}</source><translation>{gpu}：{share} 的神经元在 GPU 上，{memory}</translation></message>
 <message><source>{gpu}: {some} of {all} experts of each layer on the GPU, {memory}</source><translation>{gpu}：每层 {all} 个专家中有 {some} 个在 GPU 上，{memory}</translation></message>
 <message><source>{gpu}: {some} of {all} experts on the GPU, {memory}</source><translation>{gpu}：{all} 个专家中有 {some} 个在 GPU 上，{memory}</translation></message>
@@ -1397,7 +1397,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>{model} failed while it guessed.</source><translation>{model} 在猜测时出错。</translation></message>
 <message><source>{model} takes {memory} of RAM, and {free} are free.</source><translation>{model} 需要 {memory} 内存，可用 {free}。</translation></message>
 <message><source>{share}% of the active neurons on the GPU</source><translation>{share}% 的激活神经元在 GPU 上</translation></message>
-<message><source>{share}% of the experts that a token uses on the GPU</source><translation>词元所用专家的 {share}% 在 GPU 上</translation></message>
+<message><source>{share}% of the experts that a token uses on the GPU</source><translation>token 所用专家的 {share}% 在 GPU 上</translation></message>
 <message><source>{used} of {total} GB</source><translation>{used} / {total} GB</translation></message>
 <message><source>Back to the models</source><translation>返回模型</translation></message>
 <message><source>Bundle</source><translation>模型包</translation></message>
@@ -1499,7 +1499,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>The model reads them before this chat, after those of the project and the persona.</source><translation>模型在此对话之前读取，位于项目和角色的指令之后。</translation></message>
 <message><source>Built with</source><translation>构建所用</translation></message>
 <message><source>Chats are stored unencrypted in your own folder. “Data folder” in the settings opens it. Delete single chats in Hearth, or all that Hearth stores with “Delete everything…” in the settings.</source><translation>聊天未加密地存储在您自己的文件夹中。设置中的“数据文件夹”可打开它。您可以在 Hearth 中删除单个聊天，或用设置中的“全部删除…”删除 Hearth 存储的所有内容。</translation></message>
-<message><source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source><translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，活跃的神经元在其上计算，其余同时由 CPU 计算。</translation></message>
+<message><source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source><translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，高频神经元在其上计算，其余同时由 CPU 计算。</translation></message>
 <message><source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or look for updates.</source><translation>只有在您搜索或下载模型、向您添加的服务器发送消息、打开链接或检查更新时，Hearth 才会使用网络。</translation></message>
 <message><source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source><translation>Hearth 自身代码采用 MIT 许可。入门模型及以下组件采用各自的许可。</translation></message>
 <message><source>It includes no text of its licence, {licence}.</source><translation>未附带其许可 {licence} 的文本。</translation></message>

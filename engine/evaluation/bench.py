@@ -215,6 +215,7 @@ def _fired_of(transformer: Transformer, cache: KVCache) -> I64:
     for token in np.random.default_rng(1).integers(0, vocabulary, min(_COUNTED_TOKENS, cache.capacity)).tolist():
         decode_one_token(transformer, token, cache)
     fired, _ = counters.take_per_neuron()
+    counters.stop_per_neuron()
     return fired
 
 

@@ -45,6 +45,7 @@ class FfnCounters:
         self._visited = 0
         self.layers: I64 = np.zeros((n_layers, 4), np.int64)
         self.per_neuron: I64 | None = None
+        self._n_users = 0  # of per_neuron
         self.on_gpu: int | None = None
         self._taken = 0  # visited positions already taken from per_neuron
 
@@ -53,14 +54,18 @@ class FfnCounters:
         self._collect = collect
 
     def record_per_neuron(self) -> None:
-        """Start counting each neuron."""
-        self._collect()
-        self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
+        """Start counting each neuron, for one more user. Counts of the users before go on."""
+        self._n_users += 1
+        if self.per_neuron is None:
+            self._collect()
+            self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
 
     def stop_per_neuron(self) -> None:
-        """Stop counting each neuron."""
-        self._collect()
-        self.per_neuron = None
+        """Stop counting each neuron for one user, and in fact with the last one."""
+        self._n_users -= 1
+        if not self._n_users:
+            self._collect()
+            self.per_neuron = None
 
     def fired_so_far(self, neurons: I64) -> I64:
         """Return how often each neuron was active since the last take. neurons [K]: layer x F + neuron."""

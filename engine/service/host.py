@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -504,33 +505,34 @@ class EngineHost:
         text: list[str] = []
         waiting: list[str] = []
         last_text = last_stats = 0.0
-        for event in events:
-            stats = event.stats
-            if shown := answer.append(event.text, event.finish_reason):
-                text.append(shown)
-                waiting.append(shown)
-            reason = "stop" if answer.has_stopped else event.finish_reason
-            if event.token_id is not None:
-                if inspection is not None:  # first: the Live page takes a GPU's counts
-                    inspection.token(event)
-                self._live.token(session, stats)
-            now = time.perf_counter()
-            if waiting and (now - last_text >= TEXT_EVERY_S or reason):
-                self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))
-                waiting.clear()
-                last_text = now
-            if now - last_stats >= STATS_EVERY_S and reason is None:
-                self._emit_stats(request.id, stats, session)
-                last_stats = now
-            if reason is not None:
-                events.close()
-                if inspection is not None:
-                    self._emit_inspected(inspection, request.id)
-                calls = answer.calls if reason == "stop" else []
-                ended = "tool_calls" if calls else reason
-                result = self._result("".join(text), ended, stats, fitted, session, model, request.mode)
-                summarised = request.summarised + shortened.replaced if shortened.summary else 0
-                return asdict(replace(result, summary=shortened.summary, summarised=summarised, calls=calls))
+        with nullcontext() if inspection is None else closing(inspection):
+            for event in events:
+                stats = event.stats
+                if shown := answer.append(event.text, event.finish_reason):
+                    text.append(shown)
+                    waiting.append(shown)
+                reason = "stop" if answer.has_stopped else event.finish_reason
+                if event.token_id is not None:
+                    if inspection is not None:  # first: the Live page takes a GPU's counts
+                        inspection.token(event)
+                    self._live.token(session, stats)
+                now = time.perf_counter()
+                if waiting and (now - last_text >= TEXT_EVERY_S or reason):
+                    self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))
+                    waiting.clear()
+                    last_text = now
+                if now - last_stats >= STATS_EVERY_S and reason is None:
+                    self._emit_stats(request.id, stats, session)
+                    last_stats = now
+                if reason is not None:
+                    events.close()
+                    if inspection is not None:
+                        self._emit_inspected(inspection, request.id)
+                    calls = answer.calls if reason == "stop" else []
+                    ended = "tool_calls" if calls else reason
+                    result = self._result("".join(text), ended, stats, fitted, session, model, request.mode)
+                    summarised = request.summarised + shortened.replaced if shortened.summary else 0
+                    return asdict(replace(result, summary=shortened.summary, summarised=summarised, calls=calls))
         raise AssertionError("generate ends with a finish reason")
 
     def _count(self, request: protocol.Count) -> dict[str, Any]:

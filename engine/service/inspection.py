@@ -65,7 +65,7 @@ class _Noted:
 
 
 class Inspection:
-    """The record of one answer. Call `token` for each event with a token, and `event` once at the end."""
+    """The record of one answer. Call `token` for each event with a token, and `event` once at the end; then `close`."""
 
     def __init__(self, session: ChatSession, prompt: Sequence[int]) -> None:
         """prompt: the token ids before the answer."""
@@ -105,6 +105,10 @@ class Inspection:
         )
         self._active.note(len(self._rows) - 1)
         self._left = time.perf_counter()
+
+    def close(self) -> None:
+        """Stop counting neurons for this record."""
+        self._active.close()
 
     def event(self, request_id: str) -> protocol.Inspected:
         """Return everything that was recorded; of a very long answer, without the values of each layer."""

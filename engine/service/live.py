@@ -61,7 +61,7 @@ class LiveFeed:
         self._id = ""
         self._stats: GenerationStats | None = None  # of the current answer; keeps changing
         self._graph: Transformer | None = None  # transformer whose stages are measured
-        self._own_counters: FfnCounters | None = None  # counters that count neurons only for this
+        self._own_counters: FfnCounters | None = None  # counters that count neurons for this too
         self._sample: NeuronSample | None = None
         self._is_counted = False  # whether active neurons are known
         self._sampled: tuple[object, ...] = ()  # key of the sample's origin
@@ -132,7 +132,7 @@ class LiveFeed:
                 graph.decoder.measure_stages(on_gpu=True)
             counters = graph.executor.counters
             self._is_counted = is_counted(model)
-            if self._is_counted and counters.per_neuron is None:
+            if self._is_counted:
                 counters.record_per_neuron()
                 self._own_counters = counters
         of = (model, model.generation, 0 if session.adaptation is None else session.adaptation.moved)

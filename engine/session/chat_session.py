@@ -419,9 +419,8 @@ class ChatSession:
         self.model.make_ready(mode)
         self._times, self._record = StepTimes(), MtpRecord()
         transformer = self.model.transformer(mode)
-        counters = transformer.executor.counters
-        if self.adaptation is not None and counters.per_neuron is None:  # of a GPU's, other sessions may count already
-            counters.record_per_neuron()
+        if self.adaptation is not None:
+            transformer.executor.counters.record_per_neuron()
         return transformer
 
     def chat(

@@ -48,8 +48,10 @@ PAGES: dict[str, str] = {
     "service worker": "<script>navigator.serviceWorker.register('{to}/sw.js').catch(()=>0)</script>",
     "worklet": "<script>new AudioContext().audioWorklet.addModule('{to}/worklet.js').catch(()=>0)</script>",
     "webrtc": (
-        "<script>p=new RTCPeerConnection({{iceServers:[{{urls:'stun:{host}'}},{{urls:'turn:{host}?transport=tcp',"
-        "username:'a',credential:'b'}}]}});p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))</script>"
+        "<body><script id=s>function go(){{p=new RTCPeerConnection({{iceServers:[{{urls:'stun:{host}'}},{{"
+        "urls:'turn:{host}?transport=tcp',username:'a',credential:'b'}}]}});p.createDataChannel('x');"
+        "p.createOffer().then(o=>p.setLocalDescription(o))}}</script><iframe id=j></iframe><iframe id=f></iframe><script>"
+        "j.src='javascript:'+s.text+';go()';f.srcdoc=s.outerHTML+'<script>go()<\\/script>';go()</script>"
     ),
     "webtransport": "<script>new WebTransport('https://{host}/wt')</script>",
     "svg image": "<svg><image href='{to}/svg-image' width=9 height=9 /><use href='{to}/u.svg#x'/></svg>",

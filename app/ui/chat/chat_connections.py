@@ -18,6 +18,7 @@ def connect_page(controller: ChatController, page: ChatPage) -> None:
     """Connect the chat page, with its composer and banner."""
     controller.chat_status_changed.connect(page.set_status)
     controller.opened.opening.connect(page.expect)
+    controller.opened.stayed.connect(page.stay)
     controller.message_added.connect(page.add_message)
     controller.message_resumed.connect(page.resume_message)
     controller.branch_changed.connect(page.show_branch)

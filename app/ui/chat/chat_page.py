@@ -169,6 +169,11 @@ class ChatPage(QFrame):
         self._write_in(conversation)
         self.composer.set_waits(True)
 
+    def stay(self, conversation: Conversation | None) -> None:
+        """Write in the chat that is still shown: the expected one could not be read."""
+        self._write_in(conversation)
+        self.composer.set_waits(False)
+
     def show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
         """Show a chat from its end, or the empty page, and restore its draft."""
         self._write_in(conversation)

@@ -100,6 +100,7 @@ class CompareModelsDialog(Dialog):
         self._cannot, self._offered, self._modes = cannot, offered, modes
         self.rows: list[WayRow] = []
         self.asked = Label(" ".join(question.split())[:2_000], "label", elide=True)
+        self.asked.setVisible(bool(self.asked.words))
         self._rows = QVBoxLayout()
         self._rows.setSpacing(theme.px(8))
         self.more = Button(tr("Add"), "quiet", "plus")
@@ -165,6 +166,10 @@ class CompareModelsDialog(Dialog):
         self.more.setVisible(0 < len(self.rows) < MOST_WAYS)
         for row in self.rows:
             row.remove.setVisible(len(self.rows) > 2)
+        modes = [row.segments for row in self.rows if row.segments is not None]
+        widest = max((segments.sizeHint().width() for segments in modes), default=0)
+        for segments in modes:  # the models are in one column
+            segments.setMinimumWidth(widest)
         self.fit()
 
     def _take(self) -> None:

@@ -401,7 +401,7 @@ class InspectorDialog(QDialog):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._side.setFixedWidth(min(theme.px(BESIDE), self.width() * 45 // 100))
+        self._side.setFixedWidth(min(theme.px(BESIDE), self.width() // 2))
 
     def _restyle(self) -> None:
         px = theme.px

@@ -22,6 +22,9 @@ from engine.assets import asset_root
 Choice = Literal["system", "light", "dark"]
 BODY_PX = 15  # of an answer at zoom 1
 MIN_ZOOM, MAX_ZOOM = 10 / BODY_PX, 24 / BODY_PX
+STEP_MS = (
+    1  # between steps of a change; Qt serves timers of 0 ms in one turn, which took twice as long with a long chat
+)
 
 
 @dataclass(frozen=True)
@@ -198,16 +201,15 @@ class Theme(QObject):
         _font.cache_clear()
         app.setPalette(palette())
         app.setFont(font("row"))
-        # Clear first: replacing a style sheet restyles every widget once per ancestor. With 1,600 widgets that takes
-        # 350 ms; clearing and setting takes 170.
         for window in app.topLevelWidgets() if in_turns else ():
             if window.isVisible() and window.updatesEnabled():
                 window.setUpdatesEnabled(False)
                 self._held.append(window)
-        app.setStyleSheet("")
-        self._due = [partial(self._set_sheet, app), self.changed.emit]
+        # Clear first: replacing a style sheet restyles every widget once per ancestor. With 1,600 widgets that takes
+        # 350 ms; clearing and setting takes 170.
+        self._due = [partial(app.setStyleSheet, ""), partial(self._set_sheet, app), self.changed.emit]
         if in_turns and self._held:
-            QTimer.singleShot(0, self, self._tell)
+            QTimer.singleShot(STEP_MS, self, self._tell)
         else:
             while self._due:
                 self._tell()
@@ -226,7 +228,7 @@ class Theme(QObject):
         if self._due:
             self._due.pop(0)()
         if self._due:
-            QTimer.singleShot(0, self, self._tell)
+            QTimer.singleShot(STEP_MS, self, self._tell)
             return
         held, self._held = self._held, []
         for window in held:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMarginsF, QObject, Qt, QTimer
 from PySide6.QtGui import QPageLayout, QPageSize
-from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QGraphicsView, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.exports.outline import Scope, outline
 from app.chat.exports.web_page import write_web_page
@@ -168,6 +168,8 @@ class Preview(QDialog):
             part.setAccessibleName(tr("Pages"))
         pages.paintRequested.connect(lambda device: self._chat.paint(device, last=MOST_PREVIEWED))
         pages.fitToWidth()
+        for view in pages.findChildren(QGraphicsView):
+            view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         column, row = QVBoxLayout(self), QHBoxLayout()
         close, go = Button(tr("Close")), Button(tr("Print"), "primary")
         close.clicked.connect(self.reject)

@@ -122,7 +122,7 @@ class Dialog(QDialog):
             rows = sum((item := self._row.itemAt(i)) is not None and item.widget() is not None
                        for i in range(self._row.count()))  # fmt: skip
         room = wide - 2 * theme.px(20)
-        bar = self._area.verticalScrollBar().sizeHint().width()
+        bar = self._area.verticalScrollBar().sizeHint().width() + theme.px(6)
         for segments in self._inner.findChildren(Segments):
             segments.fit(room - bar)
         # a height that changed deep within reaches the layouts around it one event later

@@ -31,10 +31,10 @@ PROMPT = [1, 5, 9, 40, 7]
 class Inspected:
     """A host with a model, and the events of its last request."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: dict[str, Any] | None = None) -> None:
         self.events: list[Any] = []
         self.host = EngineHost(self.events.append)
-        self.run(protocol.Load("load", "starter-chat"))
+        self.run(protocol.Load("load", "starter-chat", engine or {}))
 
     def run(self, request: protocol.Request) -> dict[str, Any]:
         self.events.clear()
@@ -168,6 +168,23 @@ def test_active_neurons_are_those_of_the_token_alone(inspected: Inspected, mode:
         assert np.array_equal(bits(row["active"], model), wanted)
         assert wanted.sum(axis=1).tolist() == row["fired"]
     assert record.hot == ""
+
+
+@pytest.mark.expects_log("not recorded")
+def test_neurons_are_counted_only_while_an_answer_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Inspected({"adapt": False, "mode": "exact"})
+    counters, request = made.session.transformer.executor.counters, protocol.Generate("a", STORY, GREEDY, inspect=True)
+    made.run(request)
+    assert all("active" in row for row in made.record.rows[1:])
+    assert counters.per_neuron is None
+    made.run(protocol.Watch("watch", True))
+    made.run(request)
+    assert counters.per_neuron is not None, "the Live page counts on"
+    made.run(protocol.Watch("rest", False))
+    monkeypatch.setattr(Inspection, "_bytes", lambda *_: 1 / 0)
+    made.run(request)
+    assert counters.per_neuron is None, "the record failed"
+    made.host.close()
 
 
 def test_active_neurons_are_kept_for_the_last_tokens(inspected: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ def inner(page: BrowserPage) -> str:
 
 def test_the_page_has_exactly_these_headers(page: BrowserPage) -> None:
     status, headers, body = get(page, inner(page), Sec_Fetch_Dest="iframe")
-    assert (status, body.decode()) == (200, CODE)
+    text = f"<!DOCTYPE html>{browser_page._NO_WEBRTC}{CODE}"
+    assert (status, body.decode()) == (200, text)
     origin = f"http://127.0.0.1:{page.port}"
     assert headers.pop("Date")
     permissions = headers.pop("Permissions-Policy").split(", ")
@@ -59,14 +60,14 @@ def test_the_page_has_exactly_these_headers(page: BrowserPage) -> None:
         "Content-Security-Policy": (
             "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
             "img-src data:; font-src data:; media-src data:; connect-src 'none'; form-action 'none'; base-uri 'none'; "
-            f"frame-ancestors {origin}"
+            f"webrtc 'block'; frame-ancestors {origin}"
         ),
         "X-DNS-Prefetch-Control": "off",
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Opener-Policy": "same-origin",
-        "Content-Length": str(len(CODE.encode())),
+        "Content-Length": str(len(text.encode())),
         "Connection": "close",
     }
 
@@ -78,7 +79,7 @@ def test_the_wrapper_allows_one_frame_of_its_origin(page: BrowserPage) -> None:
     assert policy.pop("style-src").startswith("'sha256-")
     assert policy == {
         "default-src": "'none'", "frame-src": f"http://127.0.0.1:{page.port}", "form-action": "'none'",
-        "base-uri": "'none'", "frame-ancestors": "'none'",
+        "base-uri": "'none'", "frame-ancestors": "'none'", "webrtc": "'block'",
     }  # fmt: skip
     assert body.count(b"<iframe") == 1
     assert b'sandbox="allow-scripts"' in body

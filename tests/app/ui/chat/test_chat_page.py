@@ -311,13 +311,19 @@ def test_what_is_typed_while_a_chat_is_read_goes_into_it(arrive: Arrive, sends: 
     assert not any("words" in one.text for one in memory.messages(second) or [])
 
 
-def test_a_chat_that_cannot_be_read_gives_the_composer_back(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_that_cannot_be_read_leaves_the_open_one_as_it_was(
+    arrive: Arrive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     person = arrive()
     person.wait_ready()
     person.ask("hello one")
     memory, controller = person.hearth.memory, person.hearth.controller
     first = controller.open_conversation
     controller.new_chat()
+    person.ask("words 2000 pace 0")
+    bar = person.page.transcript.verticalScrollBar()
+    person.wait(lambda: bar.maximum() > 1000)
+    bar.setValue(200)
     assert first
     del memory._chats[first]
 
@@ -330,3 +336,4 @@ def test_a_chat_that_cannot_be_read_gives_the_composer_back(arrive: Arrive, monk
     assert person.page.composer.text() == ""
     person.wait(lambda: person.page.composer.text() == "rest")
     assert not person.page.composer._waits
+    assert bar.value() == 200
