@@ -93,7 +93,8 @@ def break_context(uuid: str) -> None:
 def lose_one() -> list[Any]:
     """Answer on a GPU, lose it, answer on the CPU, load again, answer on the other GPU.
 
-    Returns at each answer the UUID of the model's GPU (None: the CPU), the answer or the kind of failure, and why there.
+    Returns at each answer the UUID of the model's GPU (None: the CPU), the answer or the kind of failure, and the
+    reason for the device.
     """
     events: list[protocol.Event] = []
     host, seen = EngineHost(events.append), []
