@@ -38,6 +38,7 @@ def own_gpu() -> Iterator[Gpu]:
         pytest.skip(f"no GPU: {error}")
     gpu = CudaGpu(device)
     yield gpu
+    device.enter()  # a test may have used another GPU
     gpu.close()
 
 
