@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from samples.tiny_model import make_tiny_gguf
 from support.systems import ON_WINDOWS
 
+from app.diagrams import process
 from app.settings import AppSettings
 from app.ui.look import theme
 from app.ui.transcript import message_builder
@@ -33,6 +34,13 @@ def as_before() -> Iterator[None]:
 
 look_as_before_a_module = pytest.fixture(as_before, scope="module", autouse=True)
 look_as_before = pytest.fixture(as_before, autouse=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_for_diagrams_afterwards() -> Iterator[None]:
+    """Later tests look at the processes that they start."""
+    yield
+    process.end()
 
 
 @pytest.fixture(autouse=True)

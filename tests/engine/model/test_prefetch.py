@@ -276,4 +276,4 @@ def test_a_model_with_a_gpu_is_read_in_where_the_gpu_does_not_hold_it(
     assert model.weights.hold != "mapped" or any(start <= own.ctypes.data < end for start, end in asked)
     model.close()
     assert model.on_gpu is not None
-    assert model.on_gpu.reading is None
+    assert model.on_gpu.placed.reading is None
