@@ -116,6 +116,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 # Functions that drivers before CUDA 12 lack; check `offers` first.
 _NEWER: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuStreamBeginCaptureToGraph": (c_void_p,) * 4,  # only asked for: drivers from 12.3 capture early starts
     "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, Address, *(c_void_p,) * 4, *(c_int,) * 4),
 }
 
@@ -442,7 +443,7 @@ class Module:
     """
 
     def __init__(self, device: Device, code: bytes, waits: bool = False) -> None:
-        self._waits = waits and device.driver.offers("cuLaunchKernelEx")
+        self._waits = waits and device.driver.offers("cuLaunchKernelEx", "cuStreamBeginCaptureToGraph")
         self._driver = device.driver
         self._most_shared = None if device.tested_as is None else SHARED_KIB[device.tested_as] << 10
         handle = c_void_p()
