@@ -512,7 +512,7 @@ class Function:
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
         if cluster is not None or self.waits:
             config = LaunchConfig.of(
-                _three(grid), _three(block), shared_bytes, stream.handle, cluster and _three(cluster)
+                _three(grid), _three(block), shared_bytes, stream.handle, _three(cluster) if cluster else None
             )
             self.driver.call("cuLaunchKernelEx", byref(config), self.handle, places, None)
             return
@@ -533,7 +533,7 @@ class Function:
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
         if cluster is not None or self.waits:
             config = LaunchConfig.of(
-                _three(grid), _three(block), shared_bytes, stream.handle, cluster and _three(cluster)
+                _three(grid), _three(block), shared_bytes, stream.handle, _three(cluster) if cluster else None
             )
             words = byref(config), c_void_p(self.handle), places, None
             return Launch(self, stream, "cuLaunchKernelEx", words, (config, arguments))
