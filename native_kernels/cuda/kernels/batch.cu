@@ -6,6 +6,7 @@
 // `hot` (0: none) is set. One thread per neuron.
 KERNEL __launch_bounds__(128) needed_words(const float* logits, u64 step, int n_tokens, int n, float threshold,
                                            const u32* hot, u32* words, u32* cold) {
+    WAIT;
     const int f = blockIdx.x * 128 + threadIdx.x;
     if (f >= n) return;
     u32 word = 0;
@@ -18,6 +19,7 @@ KERNEL __launch_bounds__(128) needed_words(const float* logits, u64 step, int n_
 // (neuron_in negative). computed u32, incremented by the remaining values. One thread per slot.
 KERNEL __launch_bounds__(128) keep_needed(float* first, u64 step, int n_tokens, int n, const int* neuron_in,
                                           const u32* words, u32* computed) {
+    WAIT;
     const int s = blockIdx.x * 128 + threadIdx.x;
     const int neuron = s < n ? neuron_in[s] : -1;
     const u32 word = neuron < 0 ? 0 : words[neuron];
@@ -32,6 +34,7 @@ KERNEL __launch_bounds__(128) keep_needed(float* first, u64 step, int n_tokens, 
 
 // used u32, incremented by the slots in which h [T, n] is not 0 for any sequence. One thread per slot.
 KERNEL __launch_bounds__(128) count_used(const float* h, u64 step, int n_tokens, int n, u32* used) {
+    WAIT;
     const int s = blockIdx.x * 128 + threadIdx.x;
     bool any = false;
     if (s < n)

@@ -11,6 +11,14 @@ typedef unsigned long long u64;
 
 #define KERNEL extern "C" __global__ void
 
+// First statement of every kernel: it may start before the previous kernel of its stream ends (runtime/driver.py).
+// Waits until that kernel has ended and its writes are visible.
+#if __CUDA_ARCH__ >= 900
+#define WAIT asm volatile("griddepcontrol.wait;" ::: "memory")
+#else
+#define WAIT
+#endif
+
 // Sixteen bytes of weights: read once, so they bypass the first-level cache.
 __device__ __forceinline__ uint4 load_once(const uint4* at) {
     uint4 v;

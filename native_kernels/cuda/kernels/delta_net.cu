@@ -88,6 +88,7 @@ DEVICE float change_column(float4 (&s)[ROWS], float keep, const float4* key, flo
 // convolution of qkv; queries and keys are scaled to the length of a unit vector, queries by KEY_DIM ^ -0.5 too. Then the
 // share of the state that is kept, and how strongly the value is written, of each value head. A warp per head and row.
 KERNEL __launch_bounds__(128) prepare(const Net of) {
+    WAIT;
     const int lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32, row = blockIdx.y;
     const int key_channels = 2 * of.key_heads * KEY_DIM, channels = channels_of(of);
     const int value_head = head - 2 * of.key_heads, sequence = row / of.n_each, t = row % of.n_each;
@@ -118,6 +119,7 @@ KERNEL __launch_bounds__(128) prepare(const Net of) {
 // A block has COLUMNS columns of the matrix of a value head of a sequence, which stay in registers. It writes what the
 // queries read there; `finish` follows.
 KERNEL __launch_bounds__(128) recur(const Net of) {
+    WAIT;
     __shared__ float4 queries[AT_ONCE][PADDED / 4], keys[AT_ONCE][PADDED / 4];
     __shared__ float values[AT_ONCE][COLUMNS], kept[AT_ONCE], strength[AT_ONCE];
     const int head = blockIdx.x, sequence = blockIdx.z;
@@ -164,6 +166,7 @@ KERNEL __launch_bounds__(128) recur(const Net of) {
 // Norm and gate what `recur` found, in place, a warp per head and position, and keep the convolution's last inputs: not
 // earlier, because its blocks read those of before where the states are read and written in place.
 KERNEL __launch_bounds__(128) finish(const Net of) {
+    WAIT;
     const int row = blockIdx.y, head = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (head < of.value_heads) {
         const u64 at = ((u64)row * of.value_heads + head) * VALUE_DIM;
@@ -179,6 +182,7 @@ KERNEL __launch_bounds__(128) finish(const Net of) {
 
 // All of it for one position of each sequence, whose states are not written in place: a block per value head.
 KERNEL ALONE step(const Net of) {
+    WAIT;
     __shared__ float4 query[PADDED / 4], key[PADDED / 4];
     __shared__ float value[VALUE_DIM], places[32];
     const int head = blockIdx.x, sequence = blockIdx.y, column = threadIdx.x / PARTS, lane = threadIdx.x % 32;
@@ -231,6 +235,7 @@ KERNEL ALONE step(const Net of) {
 
 // x [n] times the logistic function of gate [n], in place, and its 8-bit form if bytes are given. Four per thread.
 KERNEL __launch_bounds__(128) gate(float* x, const float* gate, int n, u8* bytes, float2* scales) {
+    WAIT;
     const int first = 4 * (blockIdx.x * 128 + threadIdx.x);
     float v[4];
 #pragma unroll

@@ -230,6 +230,7 @@ __device__ __forceinline__ void of_q2_k(
     u32 words[4]
 
 KERNEL dequantise_f32(const u8* values, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const float* from = (const float*)(values + own.row * row_bytes) + own.column;
     float v[8];
@@ -240,6 +241,7 @@ KERNEL dequantise_f32(const u8* values, u64 row_bytes, int row0, int col0, int n
 }
 
 KERNEL dequantise_bf16(const u8* values, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u16* from = (const u16*)(values + own.row * row_bytes) + own.column;
     float v[8];
@@ -251,6 +253,7 @@ KERNEL dequantise_bf16(const u8* values, u64 row_bytes, int row0, int col0, int 
 
 KERNEL dequantise_q8_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
+    WAIT;
     OWN;
     const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);
     of_bytes(words, load_eight(bytes + own.row * row_bytes + own.column), scale);
@@ -259,6 +262,7 @@ KERNEL dequantise_q8_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 sca
 
 KERNEL dequantise_q4_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
+    WAIT;
     OWN;
     const uint2 q = load_eight(bytes + own.row * row_bytes + 16 * own.group + 8 * (own.eighth & 1));
     const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);
@@ -268,6 +272,7 @@ KERNEL dequantise_q4_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 sca
 
 KERNEL dequantise_q4_k(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.group / 8, group = own.group % 8;
     const uint2 q = load_eight(bytes + own.row * row_bytes + 128 * block + 32 * (group / 2) + 8 * own.eighth);
@@ -278,6 +283,7 @@ KERNEL dequantise_q4_k(const u8* bytes, u64 row_bytes, const u8* scales, u64 sca
 
 KERNEL dequantise_q6_k(const u8* low, u64 low_bytes, const u8* high, u64 high_bytes, const u8* scales, u64 scale_bytes,
                        const u8* ds, u64 d_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.column / 256, inside = own.column % 256, half = inside / 128;
     const uint2 l = load_eight(low + own.row * low_bytes + 128 * block + 64 * half + inside % 64);
@@ -292,6 +298,7 @@ KERNEL dequantise_q6_k(const u8* low, u64 low_bytes, const u8* high, u64 high_by
 
 KERNEL dequantise_mxfp4(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
                         u64 step) {
+    WAIT;
     OWN;
     const int block = own.group;
     of_levels<Microscaled>(words, PLANE(a, 16), Microscaled::scale(__ldg(PLANE(b, 1))), own);
@@ -300,6 +307,7 @@ KERNEL dequantise_mxfp4(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int 
 
 KERNEL dequantise_q5_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
                        int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.group / 8;
     of_q5_k(words, PLANE(a, 128), PLANE(b, 32), PLANE(c, 16), own);
@@ -308,6 +316,7 @@ KERNEL dequantise_q5_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const
 
 KERNEL dequantise_iq4_nl(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
+    WAIT;
     OWN;
     const int block = own.group;
     of_levels<NonLinear>(words, PLANE(a, 16), half_at(PLANE(b, 2)), own);
@@ -316,6 +325,7 @@ KERNEL dequantise_iq4_nl(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int
 
 KERNEL dequantise_iq4_xs(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
+    WAIT;
     OWN;
     const int block = own.group / 8;
     of_iq4_xs(words, PLANE(a, 128), PLANE(b, 8), own);
@@ -324,6 +334,7 @@ KERNEL dequantise_iq4_xs(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int
 
 KERNEL dequantise_q5_0(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
                        int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.group;
     of_q5_0(words, PLANE(a, 16), PLANE(b, 4), PLANE(c, 2), own);
@@ -332,6 +343,7 @@ KERNEL dequantise_q5_0(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const
 
 KERNEL dequantise_q4_1(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
                        u64 step) {
+    WAIT;
     OWN;
     const int block = own.group;
     of_q4_1(words, PLANE(a, 16), PLANE(b, 4), own);
@@ -340,6 +352,7 @@ KERNEL dequantise_q4_1(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int r
 
 KERNEL dequantise_q5_1(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
                        int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.group;
     of_q5_1(words, PLANE(a, 16), PLANE(b, 4), PLANE(c, 4), own);
@@ -348,6 +361,7 @@ KERNEL dequantise_q5_1(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const
 
 KERNEL dequantise_q3_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes,
                        const u8* d, u64 d_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.group / 8;
     of_q3_k(words, PLANE(a, 64), PLANE(b, 32), PLANE(c, 12), PLANE(d, 2), own);
@@ -356,6 +370,7 @@ KERNEL dequantise_q3_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const
 
 KERNEL dequantise_q2_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
                        int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int block = own.group / 8;
     of_q2_k(words, PLANE(a, 64), PLANE(b, 16), PLANE(c, 4), own);
@@ -365,6 +380,7 @@ KERNEL dequantise_q2_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const
 // ---------------------------------------------------------------- rows as files and bundles store them
 
 KERNEL stored_q8_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 34 * own.group;
     const uint2 q = eight_bytes(block + 2 + 8 * own.eighth);
@@ -373,6 +389,7 @@ KERNEL stored_q8_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q4_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 18 * own.group;
     const uint2 q = eight_bytes(block + 2 + 8 * (own.eighth & 1));
@@ -381,6 +398,7 @@ KERNEL stored_q4_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q4_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int group = own.group % 8;
     const u8* block = rows + own.row * row_bytes + 144 * (own.group / 8);
@@ -391,6 +409,7 @@ KERNEL stored_q4_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q6_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const int inside = own.column % 256, half = inside / 128;
     const u8* block = rows + own.row * row_bytes + 210 * (own.column / 256);
@@ -401,6 +420,7 @@ KERNEL stored_q6_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_mxfp4(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 17 * own.group;
     of_levels<Microscaled>(words, block + 1, Microscaled::scale(__ldg(block)), own);
@@ -408,6 +428,7 @@ KERNEL stored_mxfp4(const u8* rows, u64 row_bytes, int row0, int col0, int n_col
 }
 
 KERNEL stored_q5_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 176 * (own.group / 8);
     of_q5_k(words, block + 48, block + 16, block, own);
@@ -415,6 +436,7 @@ KERNEL stored_q5_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_iq4_nl(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 18 * own.group;
     of_levels<NonLinear>(words, block + 2, half_at(block), own);
@@ -422,6 +444,7 @@ KERNEL stored_iq4_nl(const u8* rows, u64 row_bytes, int row0, int col0, int n_co
 }
 
 KERNEL stored_iq4_xs(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 136 * (own.group / 8);
     of_iq4_xs(words, block + 8, block, own);
@@ -429,6 +452,7 @@ KERNEL stored_iq4_xs(const u8* rows, u64 row_bytes, int row0, int col0, int n_co
 }
 
 KERNEL stored_q5_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 22 * own.group;
     of_q5_0(words, block + 6, block + 2, block, own);
@@ -436,6 +460,7 @@ KERNEL stored_q5_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q4_1(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 20 * own.group;
     of_q4_1(words, block + 4, block, own);
@@ -443,6 +468,7 @@ KERNEL stored_q4_1(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q5_1(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 24 * own.group;
     of_q5_1(words, block + 8, block + 4, block, own);
@@ -450,6 +476,7 @@ KERNEL stored_q5_1(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q3_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 110 * (own.group / 8);
     of_q3_k(words, block + 32, block, block + 96, block + 108, own);
@@ -457,6 +484,7 @@ KERNEL stored_q3_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
 }
 
 KERNEL stored_q2_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    WAIT;
     OWN;
     const u8* block = rows + own.row * row_bytes + 84 * (own.group / 8);
     of_q2_k(words, block + 16, block, block + 80, own);
@@ -471,6 +499,7 @@ __device__ __forceinline__ u32 lane_word(const u8* row, int n_groups, int group,
 
 KERNEL stored_q8_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
+    WAIT;
     OWN;
     const u8* row = rows + own.row * row_bytes;
     const uint2 q = make_uint2(lane_word(row, n_groups, own.group, 2 * own.eighth, 32),
@@ -482,6 +511,7 @@ KERNEL stored_q8_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, 
 // Chunk c has columns 8 c to 8 c + 3 in its low nibbles, the next four in its high ones.
 KERNEL stored_q4_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
+    WAIT;
     OWN;
     const u8* row = rows + own.row * row_bytes;
     const u32 q = lane_word(row, n_groups, own.group, own.eighth, 16);

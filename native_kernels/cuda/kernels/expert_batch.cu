@@ -57,6 +57,7 @@ struct Products {
 
 // Grid: blocks of rows, groups, matrices.
 KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 2) multiply_groups(const Products job) {
+    WAIT;
     __shared__ float sums[WARPS_OF_BLOCK][ROWS_OF_WARP * PAIRS_AT_ONCE];
     const Product& product = job.products[blockIdx.z];
     const Pairs& pairs = job.pairs;
@@ -132,6 +133,7 @@ struct Sums {
 
 // Grid: blocks of 32 units of columns, segments, groups. A block's warps take turns with the rows.
 KERNEL __launch_bounds__(128) sum_groups(const Sums job) {
+    WAIT;
     __shared__ float sums[4][32 * CODEC::COLUMNS];
     const Pairs& pairs = job.pairs;
     const Group group = pairs.groups[blockIdx.z];

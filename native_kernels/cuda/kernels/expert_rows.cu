@@ -31,11 +31,13 @@ __device__ __forceinline__ void score(const float* x, u64 x_step, const T* w, u6
 
 KERNEL __launch_bounds__(256) score_floats(const float* x, u64 x_step, const float* w, u64 w_step, const float* bias,
                                            float* scores, int n_tokens, int n_experts, int depth) {
+    WAIT;
     score(x, x_step, w, w_step, bias, scores, n_tokens, n_experts, depth);
 }
 
 KERNEL __launch_bounds__(256) score_halves(const float* x, u64 x_step, const u16* w, u64 w_step, const float* bias,
                                            float* scores, int n_tokens, int n_experts, int depth) {
+    WAIT;
     score(x, x_step, w, w_step, bias, scores, n_tokens, n_experts, depth);
 }
 
@@ -44,6 +46,7 @@ KERNEL __launch_bounds__(256) score_halves(const float* x, u64 x_step, const u16
 // rank counts for itself what comes before.
 KERNEL __launch_bounds__(256) group_rows(const int* ids, const int* rank_of, int n_rows, int n_used, int n_experts,
                                          int* starts, int* positions, int* places) {
+    WAIT;
     __shared__ int of_warp[8];
     __shared__ int start;
     const int rank = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -81,6 +84,7 @@ KERNEL __launch_bounds__(256) group_rows(const int* ids, const int* rank_of, int
 // position and expert multiply it, whose row is places [T, K]; 0: none. A block per row.
 KERNEL __launch_bounds__(128) take_rows(const u16* x, const float* factors, const int* positions, u64 step, u16* to,
                                         float* to_factors, const float* weights, const int* places, int n_used) {
+    WAIT;
     const int row = blockIdx.x, from = positions[row];
     const uint4* source = (const uint4*)(x + from * step);
     uint4* target = (uint4*)(to + row * step);
@@ -96,6 +100,7 @@ KERNEL __launch_bounds__(128) take_rows(const u16* x, const float* factors, cons
 // with the last weight (0: none). In this order. A block per position.
 KERNEL __launch_bounds__(256) sum_experts(const float* y, const int* places, const float* weights, const float* shared,
                                           int n_used, int n, float* out, u64 out_step, int adds) {
+    WAIT;
     const u64 t = blockIdx.x;
     const float* own = weights + t * (n_used + 1);
     for (int d = threadIdx.x; d < n; d += blockDim.x) {

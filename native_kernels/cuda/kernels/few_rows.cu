@@ -120,6 +120,6 @@ DEVICE void multiply_few(const Products& job) {
     }
 }
 
-KERNEL __launch_bounds__(256, 2) multiply_few_8(const Products job) { multiply_few<1, UNITS_AHEAD>(job); }
-KERNEL __launch_bounds__(256, 2) multiply_few_16(const Products job) { multiply_few<2, UNITS_AHEAD>(job); }
-KERNEL __launch_bounds__(256, 2) multiply_few_32(const Products job) { multiply_few<4, 1>(job); }
+KERNEL __launch_bounds__(256, 2) multiply_few_8(const Products job) { WAIT; multiply_few<1, UNITS_AHEAD>(job); }
+KERNEL __launch_bounds__(256, 2) multiply_few_16(const Products job) { WAIT; multiply_few<2, UNITS_AHEAD>(job); }
+KERNEL __launch_bounds__(256, 2) multiply_few_32(const Products job) { WAIT; multiply_few<4, 1>(job); }

@@ -8,6 +8,7 @@
 
 KERNEL __launch_bounds__(256) scale_rows(float* out, float* other, u64 step, int n, const float* factors,
                                          const float* bias, const float* other_bias, int undo) {
+    WAIT;
     const float given = factors[blockIdx.x], factor = undo ? 1.f / given : given;
     const float* shift = blockIdx.y ? other_bias : bias;
     if (factor == 1.f && !shift) return;

@@ -157,8 +157,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     q, q_step, out, out_step, Kept{keys, key_scales, codec, dim}, Kept{values, value_scales, codec, dim}, n_tokens,    \
         start, group, capacity, scale, softcap, window, sinks
 
-KERNEL __launch_bounds__(256, 2) attend_64(ARGUMENTS) { attend<64, 64>(PASSED); }
-KERNEL __launch_bounds__(256, 2) attend_128(ARGUMENTS) { attend<128, 64>(PASSED); }
-KERNEL __launch_bounds__(256, 2) attend_256(ARGUMENTS) { attend<256, 32>(PASSED); }
-KERNEL __launch_bounds__(256, 1) attend_512(ARGUMENTS) { attend<512, 16>(PASSED); }
-KERNEL __launch_bounds__(256, 1) attend_576(ARGUMENTS) { attend<576, 16>(PASSED); }
+KERNEL __launch_bounds__(256, 2) attend_64(ARGUMENTS) { WAIT; attend<64, 64>(PASSED); }
+KERNEL __launch_bounds__(256, 2) attend_128(ARGUMENTS) { WAIT; attend<128, 64>(PASSED); }
+KERNEL __launch_bounds__(256, 2) attend_256(ARGUMENTS) { WAIT; attend<256, 32>(PASSED); }
+KERNEL __launch_bounds__(256, 1) attend_512(ARGUMENTS) { WAIT; attend<512, 16>(PASSED); }
+KERNEL __launch_bounds__(256, 1) attend_576(ARGUMENTS) { WAIT; attend<576, 16>(PASSED); }

@@ -123,5 +123,5 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     }
 }
 
-KERNEL __launch_bounds__(256, 1) attend_half_64(ARGUMENTS) { attend<64>(PASSED); }
-KERNEL __launch_bounds__(256, 1) attend_half_128(ARGUMENTS) { attend<128>(PASSED); }
+KERNEL __launch_bounds__(256, 1) attend_half_64(ARGUMENTS) { WAIT; attend<64>(PASSED); }
+KERNEL __launch_bounds__(256, 1) attend_half_128(ARGUMENTS) { WAIT; attend<128>(PASSED); }

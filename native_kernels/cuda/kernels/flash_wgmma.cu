@@ -203,6 +203,6 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #define ATTEND(DIM, KEYS)
 #endif
 
-KERNEL __launch_bounds__(384, 1) attend_wgmma_64(ARGUMENTS) { ATTEND(64, 128); }
-KERNEL __launch_bounds__(384, 1) attend_wgmma_128(ARGUMENTS) { ATTEND(128, 128); }
-KERNEL __launch_bounds__(384, 1) attend_wgmma_256(ARGUMENTS) { ATTEND(256, 64); }
+KERNEL __launch_bounds__(384, 1) attend_wgmma_64(ARGUMENTS) { WAIT; ATTEND(64, 128); }
+KERNEL __launch_bounds__(384, 1) attend_wgmma_128(ARGUMENTS) { WAIT; ATTEND(128, 128); }
+KERNEL __launch_bounds__(384, 1) attend_wgmma_256(ARGUMENTS) { WAIT; ATTEND(256, 64); }

@@ -109,9 +109,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     }
 }
 
-KERNEL __launch_bounds__(192, 2) attend_wide_256(ARGUMENTS) { attend<256, 128>(PASSED); }
-KERNEL __launch_bounds__(384, 1) attend_wide_512(ARGUMENTS) { attend<512, 128>(PASSED); }
+KERNEL __launch_bounds__(192, 2) attend_wide_256(ARGUMENTS) { WAIT; attend<256, 128>(PASSED); }
+KERNEL __launch_bounds__(384, 1) attend_wide_512(ARGUMENTS) { WAIT; attend<512, 128>(PASSED); }
 KERNEL __launch_bounds__(384, 1) attend_wide_576(ARGUMENTS) {
+    WAIT;
 #if __CUDA_ARCH__ >= 800  // before, registers do not suffice, and it is not launched
     attend<576, 96, true>(PASSED);
 #endif

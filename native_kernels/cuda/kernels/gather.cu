@@ -36,6 +36,7 @@ __device__ __forceinline__ u32 lowest(u32 v, int n) { return n >= 4 ? v : n <= 0
 // becomes 0.
 KERNEL __launch_bounds__(1024) gather_rows(Source first, Source second, Source third, int n_sources, const int* ids,
                                            int n) {
+    WAIT;
     const int lane = threadIdx.x & 31, warps = (blockDim.x >> 5) * gridDim.x;
     for (int i = (threadIdx.x >> 5) * gridDim.x + blockIdx.x; i < n * n_sources; i += warps) {
         const int which = i / n, place = i - which * n;

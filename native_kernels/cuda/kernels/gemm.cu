@@ -186,6 +186,7 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_rows(
     const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
     const float* bias, int n_tokens, int n_out, int depth, int adds, const u16* other_w, float* other_out,
     const float* other_bias) {
+    WAIT;
     if (blockIdx.z) {
         w = other_w;
         out = other_out;
@@ -198,6 +199,7 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_rows(
 KERNEL __launch_bounds__(256, BLOCKS) multiply_each_rows(
     const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors, int n_tokens,
     int n_out, int depth, int x_apart, int out_apart) {
+    WAIT;
     multiply<false>(x + (u64)blockIdx.z * x_apart, x_step, w + (u64)blockIdx.z * n_out * w_step, w_step,
                     out + (u64)blockIdx.z * out_apart, out_step, factors, nullptr, n_tokens, n_out, depth, 0);
 }
@@ -205,6 +207,7 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_each_rows(
 KERNEL __launch_bounds__(256, BLOCKS) multiply_columns(
     const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
     const float* bias, int n_tokens, int n_out, int depth, int adds) {
+    WAIT;
     multiply<true>(x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds);
 }
 
@@ -232,6 +235,7 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_group_rows(
     const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
     const float* bias, const int* starts, int n_groups, int n_out, int depth, const u16* other_w, float* other_out,
     const float* other_bias) {
+    WAIT;
     multiply_group<false>(x, x_step, w, w_step, out, out_step, factors, bias, starts, n_groups, n_out, depth, other_w,
                           other_out, other_bias);
 }
@@ -239,6 +243,7 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_group_rows(
 KERNEL __launch_bounds__(256, BLOCKS) multiply_group_columns(
     const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
     const float* bias, const int* starts, int n_groups, int n_out, int depth) {
+    WAIT;
     multiply_group<true>(x, x_step, w, w_step, out, out_step, factors, bias, starts, n_groups, n_out, depth, nullptr,
                          nullptr, nullptr);
 }

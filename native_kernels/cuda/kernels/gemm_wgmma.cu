@@ -180,9 +180,9 @@ __device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w,
         int n_tokens, int n_out, int depth, int adds, float *other_out, const float *other_bias, int stages
 
 // 512: limits the registers to 128, so that a block which gathers (gather.cu) fits beside one.
-KERNEL __launch_bounds__(288, 2) multiply_rows_64(PARAMETERS) { MULTIPLY(false, 64); }
-KERNEL __launch_bounds__(288, 2) multiply_rows_128(PARAMETERS) { MULTIPLY(false, 128); }
-KERNEL __launch_bounds__(512, 1) multiply_rows_192(PARAMETERS) { MULTIPLY(false, 192); }
-KERNEL __launch_bounds__(288, 2) multiply_columns_64(PARAMETERS) { MULTIPLY(true, 64); }
-KERNEL __launch_bounds__(288, 2) multiply_columns_128(PARAMETERS) { MULTIPLY(true, 128); }
-KERNEL __launch_bounds__(512, 1) multiply_columns_192(PARAMETERS) { MULTIPLY(true, 192); }
+KERNEL __launch_bounds__(288, 2) multiply_rows_64(PARAMETERS) { WAIT; MULTIPLY(false, 64); }
+KERNEL __launch_bounds__(288, 2) multiply_rows_128(PARAMETERS) { WAIT; MULTIPLY(false, 128); }
+KERNEL __launch_bounds__(512, 1) multiply_rows_192(PARAMETERS) { WAIT; MULTIPLY(false, 192); }
+KERNEL __launch_bounds__(288, 2) multiply_columns_64(PARAMETERS) { WAIT; MULTIPLY(true, 64); }
+KERNEL __launch_bounds__(288, 2) multiply_columns_128(PARAMETERS) { WAIT; MULTIPLY(true, 128); }
+KERNEL __launch_bounds__(512, 1) multiply_columns_192(PARAMETERS) { WAIT; MULTIPLY(true, 192); }

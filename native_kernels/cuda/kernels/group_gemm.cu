@@ -45,6 +45,7 @@ struct Job {
 DEVICE u32 place(int row, int chunk) { return DEPTH == 64 ? narrow_place(row, chunk) : wide_place(row, chunk); }
 
 KERNEL __launch_bounds__(256, 2) multiply_groups(const Job job) {
+    WAIT;
     extern __shared__ __align__(128) u8 room[];  // X_STAGES pieces of x, then two of the weights
     const int group = blockIdx.z % job.n_groups, start = __ldg(job.starts + group);
     const int token0 = blockIdx.x * TOKENS, n_tokens = __ldg(job.starts + group + 1) - start - token0;

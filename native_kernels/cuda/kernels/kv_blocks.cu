@@ -56,10 +56,12 @@ __device__ __forceinline__ void convert_block(u8* blocks, Layout at, u8* keys, u
 
 KERNEL __launch_bounds__(256) blocks_to_rows(u8* blocks, Layout at, u8* keys, u8* values, u8* key_scales,
                                              u8* value_scales, int width, int head, int first, int end, int capacity) {
+    WAIT;
     convert_block<false>(blocks, at, keys, values, key_scales, value_scales, width, head, first, end, capacity);
 }
 
 KERNEL __launch_bounds__(256) rows_to_blocks(u8* blocks, Layout at, u8* keys, u8* values, u8* key_scales,
                                              u8* value_scales, int width, int head, int first, int end, int capacity) {
+    WAIT;
     convert_block<true>(blocks, at, keys, values, key_scales, value_scales, width, head, first, end, capacity);
 }

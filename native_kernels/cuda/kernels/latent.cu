@@ -70,6 +70,7 @@ DEVICE void place_key(const Latent& job, const float* row, float* places, int t,
 
 // Grid: H + 1 (the key last), T.
 KERNEL __launch_bounds__(256) place_latent(const Latent job) {
+    WAIT;
     __shared__ float row[MOST_HEAD], places[THREADS / 32];
     const int number = blockIdx.x, t = blockIdx.y, position = job.state ? job.state[t] : job.start + t;
     const bool is_key = number == job.n_heads;

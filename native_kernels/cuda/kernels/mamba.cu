@@ -78,6 +78,7 @@ DEVICE float share_kept(const Net& of, int head, float step) { return expf(of.de
 // prepared [S T, channels + 2 H_v]: SiLU of the convolution, then the share of the state that is kept, and the time
 // step, of each value head. A thread per channel or head, AT_ONCE positions of a sequence in each block.
 KERNEL __launch_bounds__(128) prepare(const Net of) {
+    WAIT;
     const int channels = channels_of(of), number = blockIdx.x * 128 + threadIdx.x, head = number - channels;
     const int n_blocks = (of.n_each + AT_ONCE - 1) / AT_ONCE, sequence = blockIdx.y / n_blocks;
     const int start = blockIdx.y % n_blocks * AT_ONCE, end = min(of.n_each, start + AT_ONCE);
@@ -128,6 +129,7 @@ struct Ahead {
 // A block has COLUMNS columns of the matrix of a value head of a sequence, which stay in registers. It writes the
 // layer's output before its norm, which `finish` computes.
 KERNEL ALONE recur(const Net of) {
+    WAIT;
     __shared__ float4 keys[AT_ONCE][PADDED / 4], queries[AT_ONCE][PADDED / 4], changes[AT_ONCE][COLUMNS / 4];
     __shared__ float found[AT_ONCE][COLUMNS], kept[AT_ONCE];
     const int head = blockIdx.x, sequence = blockIdx.z, four = threadIdx.x / PARTS, part = threadIdx.x % PARTS;
@@ -175,6 +177,7 @@ KERNEL ALONE recur(const Net of) {
 // Norm a group of a position in place, and keep the convolution's last inputs: not earlier, because blocks of `prepare`
 // read those of before where the states are read and written in place.
 KERNEL __launch_bounds__(256) finish(const Net of) {
+    WAIT;
     __shared__ float places[32];
     const int group = blockIdx.x, row = blockIdx.y;
     float* x = of.out + (u64)row * of.value_heads * VALUE_DIM + (u64)group * of.norm_size;
@@ -233,6 +236,7 @@ DEVICE void norm_unit(const Net& of, float* out, int first, float* factors, floa
 // All of it for one position of each sequence, whose states are not written in place: a block per COLUMNS columns of a
 // value head. The last block of those of a unit norms it.
 KERNEL ALONE step(const Net of) {
+    WAIT;
     __shared__ float4 key[PADDED / 4], query[PADDED / 4], value[COLUMNS / 4];
     __shared__ float factors[MOST_GROUPS], places[32];
     __shared__ bool is_last;

@@ -156,6 +156,6 @@ DEVICE void tile(const Neurons& job) {
 
 #define ROOM (Tuned<FIRST>::RESIDENT < Tuned<SECOND>::RESIDENT ? Tuned<FIRST>::RESIDENT : Tuned<SECOND>::RESIDENT)
 
-KERNEL __launch_bounds__(32 * MOST_WARPS, Tuned<FIRST>::RESIDENT) hidden_of_one(const Neurons job) { tile<ONE>(job); }
-KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_together(const Neurons job) { tile<TOGETHER>(job); }
-KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_in_turn(const Neurons job) { tile<IN_TURN>(job); }
+KERNEL __launch_bounds__(32 * MOST_WARPS, Tuned<FIRST>::RESIDENT) hidden_of_one(const Neurons job) { WAIT; tile<ONE>(job); }
+KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_together(const Neurons job) { WAIT; tile<TOGETHER>(job); }
+KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_in_turn(const Neurons job) { WAIT; tile<IN_TURN>(job); }

@@ -103,6 +103,7 @@ struct Held {
 KERNEL __launch_bounds__(1024, 1) round_rows(
     const float* x, u64 x_step, int n, int kind, const float* weight, const float* bias, float eps, float* out,
     u64 out_step, int adds, u16* halves, u64 half_step, float* factors) {
+    WAIT;
     const float* from = x + blockIdx.x * x_step;
     const bool fours = in_fours(x, x_step), out_fours = in_fours(out, out_step);
     const bool norm_fours = in_fours(weight) && in_fours(bias);
@@ -175,6 +176,7 @@ KERNEL __launch_bounds__(1024, 1) round_rows(
 
 // x [T, n] *= factor. grid: x n by 1024, y T; 256 threads.
 KERNEL __launch_bounds__(256) scale_stream(float* x, u64 step, int n, float factor) {
+    WAIT;
     float* row = x + blockIdx.y * step;
     for (int k = 0; k < 4; k++) {
         const int i = blockIdx.x * 1024 + k * 256 + threadIdx.x;
@@ -209,6 +211,7 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, u64 up_step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
     u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {
+    WAIT;
     const u64 t = blockIdx.x + (range ? range[0] : 0);
     if (range && (int)t >= range[n_groups]) return;
     float* row = first + t * step;
@@ -269,6 +272,7 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
 // negative place is skipped. Integers: their sum does not depend on the order. grid: x n by 128, y T by 32; 128
 // threads.
 KERNEL tally(const float* h, u64 step, int n_tokens, int n, u32* fired, const int* places) {
+    WAIT;
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     u32 count = 0;
@@ -325,6 +329,7 @@ KERNEL __launch_bounds__(128) place_heads(
     const float* k_norm, const float* k_bias, float eps, int v_kind, float v_eps, int v_is_k, int n_all,
     const float* cosines, const float* sines, int n_angles, int interleaved, u8* keys, u8* values, u8* key_scales, u8* value_scales, int codec, int capacity, int start,
     const int* positions, int norm_last, float strength, int length, int offset, const int* own) {
+    WAIT;
     __shared__ float heads[4][MOST_HEAD];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, number = blockIdx.y * 4 + warp;
     if (number >= n_all) return;

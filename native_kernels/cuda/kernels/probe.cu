@@ -9,6 +9,7 @@
 #include "common.cuh"
 
 KERNEL __launch_bounds__(256, 4) read_all(const uint4* memory, u64 n_lines, u32* out) {
+    WAIT;
     const u64 step = (u64)gridDim.x * blockDim.x;
     u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x;
     u32 mixed = 0;
@@ -26,6 +27,7 @@ KERNEL __launch_bounds__(256, 4) read_all(const uint4* memory, u64 n_lines, u32*
 }
 
 KERNEL publish(const float4* x, float4* host_x, int width, u64* epoch, u64* flag) {
+    WAIT;
     for (int i = threadIdx.x; i < width / 4; i += blockDim.x) host_x[i] = x[i];
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -37,6 +39,7 @@ KERNEL publish(const float4* x, float4* host_x, int width, u64* epoch, u64* flag
 }
 
 KERNEL merge(float4* x, const float4* host_y, int width) {
+    WAIT;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < width / 4; i += gridDim.x * blockDim.x) {
         const float4 y = load_fresh(host_y + i);
         float4 v = x[i];

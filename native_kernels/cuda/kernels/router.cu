@@ -64,6 +64,7 @@ DEVICE float share_of_near(const Choice& job, const u64* keys, u64 key, float sc
 // A block per position, whose scores and choice follow the previous one's; a thread per expert, of whole warps. Each
 // thread counts the experts that come before its own.
 KERNEL __launch_bounds__(1024) choose(const Choice first) {
+    WAIT;
     __shared__ __align__(16) u64 keys[MOST_EXPERTS];
     __shared__ float shares[MOST_EXPERTS], places[32];
     const int expert = threadIdx.x, position = blockIdx.x, n_warps = blockDim.x / 32;
@@ -129,6 +130,7 @@ struct Group {
 // in order of each; those behind the last one are empty. One block.
 KERNEL __launch_bounds__(1024) group(const int* ids, const int* slot_of, int n, int n_groups, int* order,
                                      Group* groups) {
+    WAIT;
     __shared__ int slot[MOST_PAIRS];
     __shared__ u8 starts[MOST_PAIRS];
     int used = 0;

@@ -24,6 +24,7 @@ DEVICE float input_of(const Conv& of, const float* before, int sequence, int pla
 // Grid: blocks of channels, blocks of positions, sequences. The first positions' thread is the only one that reads a
 // channel's state, and writes it last.
 KERNEL __launch_bounds__(128) convolve(const Conv of) {
+    WAIT;
     const int channel = blockIdx.x * 128 + threadIdx.x, begin = blockIdx.y * of.n_rows, sequence = blockIdx.z;
     if (channel >= of.channels) return;
     const bool swapped = of.swap && of.swap[sequence];

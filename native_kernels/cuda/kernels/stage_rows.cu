@@ -49,6 +49,7 @@ __device__ __forceinline__ int listed(const Staged& job, u16* order, int* of_war
 }
 
 KERNEL __launch_bounds__(1024, 1) stage_rows(const Staged job) {
+    WAIT;
     __shared__ u16 order[MOST_SLOTS];
     __shared__ int of_warp[WARPS];
     const int n_needed = listed(job, order, of_warp);

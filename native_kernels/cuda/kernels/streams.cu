@@ -27,6 +27,7 @@ DEVICE void mix(const Streams& job, int n_mixed, float* mixed) {
 // predicted = the streams plus a mixture of all streams for each; the first stream becomes the first of predicted.
 // A column per thread.
 KERNEL __launch_bounds__(64) predict_streams(const Streams job) {
+    WAIT;
     __shared__ float mixture[MOST_STREAMS * MOST_STREAMS];
     mix(job, job.n * job.n, mixture);
     const int column = blockIdx.x * 64 + threadIdx.x;
@@ -49,6 +50,7 @@ KERNEL __launch_bounds__(64) predict_streams(const Streams job) {
 // The streams = predicted + (1 + share) * what the first stream has changed since. scaled [T, width] = the first stream
 // times scale [width], and the 8-bit form of a single position if bytes are given. Four columns per thread.
 KERNEL __launch_bounds__(32) correct_streams(const Streams job, const float* scale, const Rounded scaled) {
+    WAIT;
     __shared__ float shares[MOST_STREAMS];
     mix(job, job.n, shares);
     const int first = 4 * (blockIdx.x * 32 + threadIdx.x);
@@ -73,6 +75,7 @@ KERNEL __launch_bounds__(32) correct_streams(const Streams job, const float* sca
 
 // Adds added [T, width] to each of gridDim.z rows of positions, `step` numbers apart.
 KERNEL __launch_bounds__(128) add_to_each(float* rows, u64 step, int width, const float* added) {
+    WAIT;
     const int column = blockIdx.x * 128 + threadIdx.x;
     const u64 at = (u64)blockIdx.y * width + column;
     if (column < width) rows[blockIdx.z * step + at] += added[at];
@@ -81,6 +84,7 @@ KERNEL __launch_bounds__(128) add_to_each(float* rows, u64 step, int width, cons
 // Scales each of gridDim.x rows of positions, `step` numbers apart, to the root mean square of `first` [T, width]. A row's
 // own mean square counts as at least `least`.
 KERNEL __launch_bounds__(512) scale_alike(const float* first, float* rows, u64 step, int width, float least) {
+    WAIT;
     __shared__ float places[16];
     const float* like = first + (u64)blockIdx.y * width;
     float* row = rows + blockIdx.x * step + (u64)blockIdx.y * width;
@@ -97,6 +101,7 @@ KERNEL __launch_bounds__(512) scale_alike(const float* first, float* rows, u64 s
 
 // x [gridDim.x, n], rows `step` numbers apart: what exceeds the row's mean by `cutoff` standard deviations, else 0.
 KERNEL __launch_bounds__(1024) cut_off(float* x, u64 step, int n, float cutoff) {
+    WAIT;
     __shared__ float places[32];
     float *row = x + blockIdx.x * step, sum = 0.f, squares = 0.f;
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += row[i];

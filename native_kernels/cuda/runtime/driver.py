@@ -116,6 +116,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 # Functions that drivers before CUDA 12 lack; check `offers` first.
 _NEWER: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuStreamBeginCaptureToGraph": (c_void_p,) * 4,  # only asked for: drivers from 12.3 capture early starts
     "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, Address, *(c_void_p,) * 4, *(c_int,) * 4),
 }
 
@@ -436,9 +437,13 @@ class Event:
 
 
 class Module:
-    """Machine code on the GPU, until `close`. code: a cubin, or PTX with a zero byte at its end."""
+    """Machine code on the GPU, until `close`.
 
-    def __init__(self, device: Device, code: bytes) -> None:
+    code: a cubin, or PTX with a zero byte at its end. waits: as in Function.
+    """
+
+    def __init__(self, device: Device, code: bytes, waits: bool = False) -> None:
+        self._waits = waits and device.driver.offers("cuLaunchKernelEx", "cuStreamBeginCaptureToGraph")
         self._driver = device.driver
         self._most_shared = None if device.tested_as is None else SHARED_KIB[device.tested_as] << 10
         handle = c_void_p()
@@ -449,7 +454,7 @@ class Module:
         """Return a kernel by name. Raises: CudaError if there is none."""
         handle = c_void_p()
         self._driver.call("cuModuleGetFunction", byref(handle), self._handle, name.encode())
-        return Function(self._driver, int(handle.value or 0), name, self._most_shared)
+        return Function(self._driver, int(handle.value or 0), name, self._most_shared, self._waits)
 
     def close(self) -> None:
         """Unload the code. A second call does nothing."""
@@ -460,12 +465,18 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A kernel of a module. most_shared: bytes of shared memory that a block may have, if the driver allows more."""
+    """A kernel of a module.
+
+    most_shared: bytes of shared memory that a block may have, if the driver allows more. waits: the kernel begins with
+    WAIT, so it is launched before the previous one ends (programmatic dependent launch; compute capability 9.0). No
+    kernel triggers its successor, so blocks of the successor take no place that a running kernel still needs.
+    """
 
     driver: Driver
     handle: int
     name: str
     most_shared: int | None = None
+    waits: bool = False
 
     def allow_shared(self, n_bytes: int) -> None:
         """Allow launches with this many shared_bytes; the driver's default limit is 48 KiB. Raises: CudaError."""
@@ -499,8 +510,10 @@ class Function:
         Cost: about 5 us. Raises: CudaError.
         """
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
-        if cluster is not None:
-            config = LaunchConfig.of(_three(grid), _three(block), shared_bytes, stream.handle, _three(cluster))
+        if cluster is not None or self.waits:
+            config = LaunchConfig.of(
+                _three(grid), _three(block), shared_bytes, stream.handle, _three(cluster) if cluster else None
+            )
             self.driver.call("cuLaunchKernelEx", byref(config), self.handle, places, None)
             return
         self.driver.call(
@@ -518,8 +531,10 @@ class Function:
     ) -> Launch:
         """Return the same launch for repeated use, because most of the time of `launch` is Python's."""
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
-        if cluster is not None:
-            config = LaunchConfig.of(_three(grid), _three(block), shared_bytes, stream.handle, _three(cluster))
+        if cluster is not None or self.waits:
+            config = LaunchConfig.of(
+                _three(grid), _three(block), shared_bytes, stream.handle, _three(cluster) if cluster else None
+            )
             words = byref(config), c_void_p(self.handle), places, None
             return Launch(self, stream, "cuLaunchKernelEx", words, (config, arguments))
         sizes = (c_uint(size) for size in (*_three(grid), *_three(block), shared_bytes))

@@ -56,7 +56,7 @@ def load(device: Device, name: str, defines: Mapping[str, int | str] | None = No
     if check is not None:
         check()
     architecture, as_ptx = architecture_for(device.capability), device.tested_as is not None
-    return Module(device, machine_code(name, architecture, defines or {}, as_ptx))
+    return Module(device, machine_code(name, architecture, defines or {}, as_ptx), architecture >= 90)
 
 
 def architecture_for(capability: tuple[int, int]) -> int:

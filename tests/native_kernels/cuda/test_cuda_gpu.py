@@ -42,11 +42,11 @@ def grids(library: Fake) -> list[tuple[int, ...]]:
     """The grids that were launched."""
     launched: list[tuple[int, ...]] = []
 
-    def launch(function: int, *rest: Any) -> int:
-        launched.append(rest[:3])
+    def launch(config: Any, *_: Any) -> int:
+        launched.append(tuple(config._obj.grid))
         return 0
 
-    library.answers["cuLaunchKernel"] = launch
+    library.answers["cuLaunchKernelEx"] = launch
     return launched
 
 

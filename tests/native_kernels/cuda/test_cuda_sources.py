@@ -57,6 +57,14 @@ def test_the_builtins_of_windows_are_loaded_before_the_compiler(
     assert loaded == ["nvrtc-builtins64_129.dll", "nvrtc64_120_0.dll"]
 
 
+def test_every_kernel_waits_for_the_one_before_it() -> None:
+    """Kernels start early on GPUs of 9.0, so one without WAIT would read what is not yet written."""
+    for name in sources():
+        text, _ = source_of(name)
+        assert len(re.findall(r"\bKERNEL\b", text)) == len(re.findall(r"\bWAIT;", text)), name
+        assert not re.search(r"\bKERNEL\b[^{]*\{(?!\s*(\\\s*)?WAIT;)", text), name
+
+
 def _every_source_everywhere() -> list[Any]:
     """(source, architecture). Every day each source for one architecture by turns, every second time the oldest or the
     RTX 4090's; gemm_wgmma for its only one too. flash_wgmma takes 13 s of CPU time for its only one."""

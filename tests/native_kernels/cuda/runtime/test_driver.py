@@ -261,6 +261,21 @@ def test_a_prepared_launch_is_the_launch(library: Fake, fake: Device) -> None:
         prepared()
 
 
+def test_a_kernel_that_waits_starts_before_the_previous_one_ends(library: Fake, fake: Device) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def launch(config: Any, *_: Any) -> int:
+        words = config._obj
+        seen.append((words.n_attributes, words.attributes[0].id))
+        return 0
+
+    library.answers["cuLaunchKernelEx"] = launch
+    function = cuda.Function(fake.driver, 77, "some", waits=True)
+    function.launch(Stream(fake), (3,), (128,))
+    function.prepared(Stream(fake), (3,), (128,))()
+    assert seen == [(1, 6)] * 2  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
 def test_launches_are_prepared_once_for_what_they_compute(library: Fake, fake: Device) -> None:
     function, stream, prepared = cuda.Function(fake.driver, 77, "some"), Stream(fake), []
     launches = cuda.Launches(most=2)
