@@ -177,7 +177,7 @@ def test_between_two_files_of_the_gpus_kernels(monkeypatch: pytest.MonkeyPatch) 
 
     loaded: list[str] = []
     monkeypatch.setattr(modules, "machine_code", lambda name, *of: name)
-    monkeypatch.setattr(modules, "Module", lambda device, code: loaded.append(code))
+    monkeypatch.setattr(modules, "Module", lambda device, code, waits: loaded.append(code))
 
     def look() -> None:
         if len(loaded) == 2:
