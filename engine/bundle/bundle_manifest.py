@@ -165,7 +165,7 @@ def _check_layout(manifest: Manifest) -> None:
     for name, tensor in manifest.tensors.items():
         if tensor.file not in manifest.files or not tensor.file.endswith(".bin"):
             raise ModelFormatError(
-                f"Tensor {name[:80]} lies in the file {tensor.file[:80]!r}, which is not a listed weight file."
+                f"Tensor {name[:80]} is in the file {tensor.file[:80]!r}, which is not a listed weight file."
             )
         if len(tensor.shape) not in (1, 2) or not all(0 < size < 1 << 40 for size in tensor.shape):
             raise ModelFormatError(f"Tensor {name[:80]} has the shape {tensor.shape!r}.")

@@ -285,7 +285,7 @@ class EngineHost:
         try:
             self._reported = placement_of(model)
         except Exception:  # a failure here must not affect answers
-            log.exception("Where the model is now is unknown")
+            log.exception("The placement cannot be reported")
             return
         values = {
             "placement": self._reported,

@@ -52,7 +52,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     return FakeBench(tmp_path, monkeypatch)
 
 
-# --- memory that is foretold
+# --- estimated memory
 
 
 def test_what_is_measured_is_held_against_what_was_foretold(bench: FakeBench) -> None:

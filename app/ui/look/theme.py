@@ -22,9 +22,8 @@ from engine.assets import asset_root
 Choice = Literal["system", "light", "dark"]
 BODY_PX = 15  # of an answer at zoom 1
 MIN_ZOOM, MAX_ZOOM = 10 / BODY_PX, 24 / BODY_PX
-STEP_MS = (
-    1  # between steps of a change; Qt serves timers of 0 ms in one turn, which took twice as long with a long chat
-)
+# Between steps of a change. Qt serves timers of 0 ms in one turn, which took twice as long with a long chat.
+STEP_MS = 1
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class Downloads:
         self._entries = {kept.id: Entry(kept) for kept in read_queue(self._path)}
         self._restore()
 
-    # --- what is asked for
+    # --- requested downloads
 
     def add(self, entry: CatalogueEntry) -> Download:
         """Queue a catalogue model. If it is in the queue already, it continues."""

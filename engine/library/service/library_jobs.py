@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 
-from engine.errors import InvalidRequestError
+from engine.errors import DeviceMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.job import CancelCheck, StagedJob
 from engine.library.records import to_json
 from engine.library.service.server_jobs import own_key, server_chat, server_key, server_models
@@ -22,7 +22,7 @@ from engine.library.service.services import UNDO_S, Services
 
 if TYPE_CHECKING:
     from engine.library.estimate.machines import KnownMachine
-    from engine.library.records import Estimate, Listing, ModelFormat, ModelShape, Variant
+    from engine.library.records import Estimate, Listing, ModelShape, Variant
 
 Values = dict[str, Any]
 # quick: waits for nothing; hub: may wait for a network, or for a user to unlock a keyring; files: reads and writes
@@ -96,43 +96,51 @@ def _look(services: Services, given: Values, job: LibraryContext) -> Values:
 
 
 def _estimated(services: Services, listing: Listing, cancelled: CancelCheck) -> tuple[Listing, dict[str, Estimate]]:
-    """Return the listing, with the reason at variants that Hearth does not run, and estimates of the others.
-
-    The variants of a format are one model in several codecs, so the smallest one's header has the shape of all. Small
-    files of other kinds may stand beside them, so it takes two equal refusals to refuse the rest unread.
-    """
-    from engine.errors import DeviceMemoryError, ModelFormatError, UnsupportedModelError
+    """Return the listing, with the reason at variants that Hearth does not run, and estimates of the others."""
     from engine.library.estimate.estimates import estimate_shape
+
+    machine = services.machine()
+    readable = [variant for variant in listing.variants if not variant.refused]
+    reasons: dict[str, str] = {}
+    found: dict[str, Estimate] = {}
+    for kind in sorted({variant.format for variant in readable}):
+        variants = [variant for variant in readable if variant.format == kind]
+        shape, refused = _shape_of(services, listing, variants, cancelled)
+        reasons |= refused
+        if shape is None:
+            continue
+        for variant in variants:
+            codec = variant.codec or ("f16" if kind == "safetensors" else "")
+            if variant.name not in refused:
+                with suppress(ModelFormatError, UnsupportedModelError, DeviceMemoryError):
+                    found[variant.name] = estimate_shape(
+                        shape[0], codec, kind, machine, n_bytes=variant.n_bytes, n_draft_layers=shape[1]
+                    )
+    checked = (replace(one, refused=one.refused or reasons.get(one.name, "")) for one in listing.variants)
+    return replace(listing, variants=tuple(checked)), found
+
+
+def _shape_of(
+    services: Services, listing: Listing, variants: list[Variant], cancelled: CancelCheck
+) -> tuple[tuple[ModelShape, int] | None, dict[str, str]]:
+    """Return the shape and draft layers of the variants of a format, and by name why Hearth does not run a variant.
+
+    The variants are one model in several codecs, so the smallest one's header has the shape of all; None if it cannot
+    be read. Small files of other kinds may stand beside them, so it takes two equal refusals to refuse all unread.
+    """
     from engine.library.hub.remote_shape import shape_on_hub
 
-    shapes: dict[ModelFormat, tuple[ModelShape, int] | None] = {}
-    reasons: dict[ModelFormat, list[str]] = {}
-    variants: list[Variant] = []
-    found: dict[str, Estimate] = {}
-    machine = services.machine()
-    for variant in sorted(listing.variants, key=_n_bytes):
-        kind, before = variant.format, reasons.setdefault(variant.format, [])
-        if not variant.refused and kind not in shapes:
-            if len(before) > 1 and before[-1] == before[-2]:
-                variant = replace(variant, refused=before[-1])
-            else:
-                try:
-                    shapes[kind] = shape_on_hub(services.hub, listing, variant, cancelled)
-                except UnsupportedModelError as error:
-                    before.append(error.message)
-                    variant = replace(variant, refused=error.message)
-                except (ModelFormatError, DeviceMemoryError):
-                    shapes[kind] = None
-        variants.append(variant)
-        shape = shapes.get(kind)
-        if variant.refused or shape is None:
-            continue
-        codec = variant.codec or ("f16" if kind == "safetensors" else "")
-        with suppress(ModelFormatError, UnsupportedModelError, DeviceMemoryError):
-            found[variant.name] = estimate_shape(
-                shape[0], codec, kind, machine, n_bytes=variant.n_bytes, n_draft_layers=shape[1]
-            )
-    return replace(listing, variants=tuple(variants)), found
+    refused: dict[str, str] = {}
+    for variant in sorted(variants, key=_n_bytes):
+        try:
+            return shape_on_hub(services.hub, listing, variant, cancelled), refused
+        except UnsupportedModelError as error:
+            if error.message in refused.values():
+                return None, {one.name: error.message for one in variants} | refused
+            refused[variant.name] = error.message
+        except (ModelFormatError, DeviceMemoryError):
+            break
+    return None, refused
 
 
 def _n_bytes(variant: Variant) -> int:

@@ -116,7 +116,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 # Functions that drivers before CUDA 12 lack; check `offers` first.
 _NEWER: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
-    "cuStreamBeginCaptureToGraph": (c_void_p,) * 4,  # only asked for: drivers from 12.3 capture early starts
+    "cuStreamBeginCaptureToGraph": (c_void_p,) * 4,  # never called: drivers that have it (12.3) capture early starts
     "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, Address, *(c_void_p,) * 4, *(c_int,) * 4),
 }
 

@@ -320,7 +320,7 @@ def test_a_given_budget_is_kept(machine: FakeGpuMachine, tmp_path: Path, free: F
     model.close()
 
 
-# --- what is told
+# --- notes
 
 
 def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path: Path, free: Free) -> None:

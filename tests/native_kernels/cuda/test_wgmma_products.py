@@ -126,7 +126,7 @@ class Setting(PrefillOnGpu):
         return self.ops.wgmma
 
     def operand(self, values: F16, step: int) -> Operand:
-        """Behind a row lies what is not a number."""
+        """NaN follows each row."""
         n_rows, n_cols = values.shape
         rows = np.full((n_rows, step), np.nan, np.float16)
         rows[:, :n_cols] = values

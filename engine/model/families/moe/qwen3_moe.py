@@ -27,7 +27,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = windows_of_qwen(read, fields)
     own |= experts_from_hf(read, ("num_experts", "num_local_experts"), "num_experts_per_tok")
     own["d_ff"] = read.required("moe_intermediate_size", int)
-    own["normed_routing"] = read.optional("norm_topk_prob", bool, "vl" in read.values["model_type"])
+    own["normed_routing"] = read.optional("norm_topk_prob", bool, read.values["model_type"] == "qwen3_vl_moe_text")
     if read.optional("attention_bias", bool, False):
         own["biases"] = ("q", "k", "v", "o")
     return own

@@ -280,7 +280,7 @@ def test_a_gpu_that_fails_meanwhile_is_one_that_fails_while_loading(
     assert machine.gpus[0].closed
 
 
-# --- placed anew
+# --- placed again
 
 
 class Truth:

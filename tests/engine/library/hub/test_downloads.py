@@ -441,7 +441,7 @@ def test_a_commit_that_is_gone_is_asked_for_anew(hub: FakeHub, tmp_path: Path) -
     downloads.close()
 
 
-# --- what is told
+# --- reports
 
 
 def test_news_come_at_most_five_times_a_second(hub: FakeHub, tmp_path: Path) -> None:

@@ -293,6 +293,20 @@ def test_a_model_that_does_not_run_is_refused_before_its_download(
     assert looked["estimates"] == {}
 
 
+def test_two_equal_refusals_refuse_the_other_files_of_the_format(
+    asker: Callable[..., Asker], hub: FakeHub, tmp_path: Path
+) -> None:
+    data = make_tiny_gguf(tmp_path / "tiny.gguf").read_bytes().replace(b"llama", b"mamba")
+    sizes = {"tiny-f16.gguf": 64, "tiny-q4_0.gguf": 0, "tiny-q8_0.gguf": 32}
+    hub.add("maker/tiny-GGUF", {name: data + bytes(n) for name, n in sizes.items()})
+    looked = asker().ask("look", repo="maker/tiny-GGUF")
+    variants = from_json(Listing, looked["listing"], "listing").variants
+    assert [("'mamba'" in variant.refused) for variant in variants] == [True] * 3
+    read = {name for name in sizes if any(name in asked.path for asked in hub.asked)}
+    assert read == {"tiny-q4_0.gguf", "tiny-q8_0.gguf"}
+    assert looked["estimates"] == {}
+
+
 def test_failures_of_the_hub_come_as_they_are(asker: Callable[..., Asker], hub: FakeHub) -> None:
     here = asker()
     assert here.failure("look", repo="maker/nothing").error == "RepositoryNotFoundError"

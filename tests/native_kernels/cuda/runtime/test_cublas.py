@@ -27,7 +27,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, 
 rng = np.random.default_rng(11)
 
 
-# --- where it lies
+# --- where the library is
 
 
 def _torch(site: Path, cuda: str | None) -> Path:
