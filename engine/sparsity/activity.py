@@ -47,7 +47,7 @@ class NeuronActivity:
             raise ModelFormatError(f"Activity is f32 [L, F]; this is {self.counts.dtype} {self.counts.shape}.")
         # A neuron is active at most once per position; float32 sums may exceed that by rounding.
         if not 0 <= self.positions <= 2 * MEMORY_TOKENS or not self._within(1.001 * self.positions + 1e-3):
-            raise ModelFormatError("The neurons' counts are negative or exceed the number of positions.")
+            raise ModelFormatError("The neurons' counts are not numbers from 0 to the number of positions.")
         if self.hot and len(self.hot) != len(self.counts):
             raise ModelFormatError("The activity lists hot neurons of another number of layers than it counts.")
         for ids in self.hot:

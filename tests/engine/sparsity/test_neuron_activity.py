@@ -115,8 +115,8 @@ def test_a_head_that_lies_is_refused(tmp_path: Path, change: dict[str, Any], wor
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ({"counts": np.full((2, 6), np.nan, np.float32)}, "not counts"),
-        ({"counts": np.full((2, 6), -1, np.float32)}, "not counts"),
+        ({"counts": np.full((2, 6), np.nan, np.float32)}, "number of positions"),
+        ({"counts": np.full((2, 6), -1, np.float32)}, "number of positions"),
         ({"counts": np.zeros((2, 6), np.int64)}, "not those that"),
         ({"hot": np.array([4, 1, 6])}, "does not have"),
         ({"hot": np.array([4, 4, 1])}, "twice"),
@@ -125,7 +125,7 @@ def test_a_head_that_lies_is_refused(tmp_path: Path, change: dict[str, Any], wor
         ({"hot": np.array([4, 1, 2], np.float32)}, "not those that"),
     ],
 )
-def test_tensors_that_lie_are_refused(tmp_path: Path, tensors: dict[str, Any], words: str) -> None:
+def test_false_tensors_are_refused(tmp_path: Path, tensors: dict[str, Any], words: str) -> None:
     head = some_activity().save(tmp_path)
     values = json.loads(head.read_text())
     del values["schema_version"], values["tensors_sha256"]
