@@ -72,6 +72,8 @@ class FfnCalls:
         self._predicting: PredictorCalls | None = None
         if mode == "sparse" and predictor is not None:
             self._predicting = PredictorCalls(config, predictor, products, self._buffers)
+        self._fused_layers = np.array([[self._is_fused(layer, w)] for layer, w in enumerate(self._layers)])  # [L, 1]
+        self._widths = np.array([w.up.n_rows for w in self._layers])
 
     def select(self, layer: int, x: Vector) -> list[Call]:
         """Return no calls: predictors run in `of_layer`."""
@@ -82,7 +84,7 @@ class FfnCalls:
     ) -> list[Call]:
         """Return the calls that set out [D] to the FFN's result for normed x [D] and the norm's input residual [D]."""
         w = self._layers[layer]
-        if self._is_fused(layer, w):
+        if self._fused_layers[layer, 0]:
             return self._fused(layer, x, residual, out, counts.reshape(-1))
         if self._mode == "dense" or not self._skips(layer):
             calls = self._all(layer, w, x, counts)
@@ -101,14 +103,13 @@ class FfnCalls:
     def totals(self, counts: I64) -> I64:
         """Return each layer's totals from counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)
-        fused = np.array([self._is_fused(layer, w) for layer, w in enumerate(self._layers)])
-        for place, word in enumerate((_LISTED, _OPENED, _FIRED)):
-            found[fused, place] = counts[fused, 0, place]
-            found[~fused, place] = counts[~fused, :, word].sum(axis=1)
+        fused = self._fused_layers
+        by_kernels = counts.sum(axis=1)[:, [_LISTED, _OPENED, _FIRED]]
+        np.copyto(found[:, :3], np.where(fused, counts[:, 0, :3], by_kernels))
         if not self._config.gated:  # here sparse_ffn counts computed neurons as opened
-            found[fused, 1] = found[fused, 2]
+            np.copyto(found[:, 1:2], found[:, 2:3], where=fused)
         if self._mode == "dense":
-            found[:, 0] = [w.up.n_rows for w in self._layers]
+            found[:, 0] = self._widths
         elif self._mode == "exact":
             found[:, 0] = found[:, 1]
         elif self._predicting is not None:
