@@ -191,8 +191,8 @@ class MainWindow(WindowFrame):
             folders.solved.connect(self._chat.problems.solve)
         self._chat_actions = ChatActions(self, self.sidebar, lambda: self.shown_chat, folders)
         self._chat_actions.bind(self.commands)
-        self.page.menu_asked.connect(self._chat_actions.add_rows)
-        self.page.print_asked.connect(self._chat_actions.print_message)
+        self.page.menu_requested.connect(self._chat_actions.add_rows)
+        self.page.print_requested.connect(self._chat_actions.print_message)
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
         """Connect what the next prompt needs: attachments, token count, drafts."""
@@ -201,7 +201,7 @@ class MainWindow(WindowFrame):
         self._memory = memory
         self.chat_context = ChatContext(self, self.page, controller, engine, memory)
         self.settings_changed.connect(self.chat_context.counter.begin_anew)
-        self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
+        self.chat_context.popup.size_requested.connect(lambda: self.open_settings("context"))
         self.commands.bind("attach", self.page.composer.choose_files)
         self.commands.bind("context", self.chat_context.show_context)
         inspector, can = self.chat_context.inspector, partial(self.page.can_act_on_last, "regenerate")
@@ -217,8 +217,8 @@ class MainWindow(WindowFrame):
         assert self._chat is not None, "the chat comes first"
         self.chat_models = models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         models.watch_answers()
-        self.chat_models.models_page_asked.connect(self.show_models)
-        models.menu.compare_asked.connect(partial(self.commands.run, "compare_models"))
+        self.chat_models.models_page_requested.connect(self.show_models)
+        models.menu.compare_requested.connect(partial(self.commands.run, "compare_models"))
         if self.answer_menus is not None:
             self.answer_menus.comparing.use_models(models.menu.models.usable)
             self.answer_menus.comparing.begun.connect(self.show_chat)
@@ -237,7 +237,7 @@ class MainWindow(WindowFrame):
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
         setup.said.connect(self.show_toast)
-        self.page.menu_asked.connect(
+        self.page.menu_requested.connect(
             lambda menu: menu.add(tr("System prompt and persona"), "chat", menus.open_personas)
         )
         self.settings_changed.connect(lambda _: setup.settings_changed())

@@ -131,7 +131,7 @@ def _chat_of_project(room: Room) -> QWidget:
 
 def _add_note(room: Room) -> QWidget:
     _chat_of_project(room)
-    return room.opened(lambda: room.page.note_asked.emit("A fact of this chat."), AddNoteDialog)
+    return room.opened(lambda: room.page.note_requested.emit("A fact of this chat."), AddNoteDialog)
 
 
 def _slash(room: Room) -> QWidget:

@@ -143,7 +143,7 @@ def test_a_cited_number_opens_the_place_in_the_document(person: Person, folder: 
     click(person, row.more)
     assert len(row.buttons) == len(person.shown[0].attachments)
     lease = next(one for one in person.shown[0].attachments if one.name == "lease.md")
-    answer_of(person)._parts.source_asked.emit(lease.source.number)  # type: ignore[union-attr]
+    answer_of(person)._parts.source_requested.emit(lease.source.number)  # type: ignore[union-attr]
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking)
     assert dialog.text.passage.strip() == lease.text.strip()
@@ -172,7 +172,7 @@ def test_a_page_of_a_pdf_is_shown_with_the_passage_marked(person: Person, folder
     path = folder / "plan.pdf"
     place = Source(1, str(path), 2, 1, "page 2")
     source = Attachment("plan.pdf", "The garage has two doors.", "document", source=place)
-    person.page.transcript.source_asked.emit(source)
+    person.page.transcript.source_requested.emit(source)
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking)
     assert dialog.stack.currentWidget() is dialog.area
@@ -191,14 +191,14 @@ def test_a_file_that_changed_or_is_gone_is_told_of(person: Person, folder: Path)
     path = folder / "lease.md"
     source = Attachment("lease.md", "The deposit is three", "document", source=Source(1, str(path), 1, 80, "line 80"))
     path.write_text("Something else", encoding="utf-8")
-    person.page.transcript.source_asked.emit(source)
+    person.page.transcript.source_requested.emit(source)
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking and dialog.note.isVisible())
     assert dialog.text.toPlainText() == source.text
     dialog.close()
     path.unlink()
     person.wait(lambda: not path.exists())  # older Windows deletes it when its reader closes it
-    person.page.transcript.source_asked.emit(source)
+    person.page.transcript.source_requested.emit(source)
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking and dialog.note.isVisible())
     assert dialog.text.toPlainText() == source.text
@@ -216,7 +216,7 @@ def test_no_file_outside_the_folders_is_read(person: Person, folder: Path, way: 
         "elsewhere": str(secret), "above": f"{folder}/../secret.txt", "link": str(folder / "link" / "secret.txt")
     }[way]  # fmt: skip
     source = Attachment("secret.txt", "The secret", "document", source=Source(1, path, 1, 1, "line 1"))
-    person.page.transcript.source_asked.emit(source)
+    person.page.transcript.source_requested.emit(source)
     dialog = dialog_of(person, SourceDialog)
     assert dialog._operations is None, "nothing is read"
     assert dialog.text.toPlainText() == "The secret"
@@ -232,7 +232,7 @@ def test_a_script_is_shown_and_not_run(person: Person, folder: Path) -> None:
     script.write_text("rem hello\ndel *.*\n", encoding="utf-8")
     person.hearth.tools.documents.add(folder)
     source = Attachment("clean.bat", "del *.*", "document", source=Source(1, str(script), 1, 2, "line 2"))
-    person.page.transcript.source_asked.emit(source)
+    person.page.transcript.source_requested.emit(source)
     dialog = dialog_of(person, SourceDialog)
     person.wait(lambda: not dialog.is_looking)
     assert dialog.text.passage == "del *.*"

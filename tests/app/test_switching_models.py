@@ -366,9 +366,9 @@ def composer(qtbot: QtBot) -> Composer:
 
 def test_the_composer_stops_a_load_and_brings_a_model_back(composer: Composer, qtbot: QtBot) -> None:
     heard: list[str] = []
-    composer.load_stop_asked.connect(lambda: heard.append("stop"))
-    composer.load_asked.connect(lambda: heard.append("load"))
-    composer.model_menu_asked.connect(lambda: heard.append("menu"))
+    composer.load_stop_requested.connect(lambda: heard.append("stop"))
+    composer.load_requested.connect(lambda: heard.append("load"))
+    composer.model_menu_requested.connect(lambda: heard.append("menu"))
     composer.set_status(EngineStatus(Phase.LOADING, "Bamboo", done=1, total=2))
     assert composer._stop_load.isVisible()
     qtbot.mouseClick(composer._stop_load, Qt.MouseButton.LeftButton)
@@ -411,7 +411,7 @@ def test_the_engines_card_is_a_button_with_a_stop_of_its_own(qtbot: QtBot) -> No
     card.show()
     heard: list[str] = []
     card.clicked.connect(lambda: heard.append("card"))
-    card.load_stop_asked.connect(lambda: heard.append("stop"))
+    card.load_stop_requested.connect(lambda: heard.append("stop"))
     card.set_status(EngineStatus(Phase.READY, "Bamboo", load_s=1.0))
     assert card.stop.isHidden()
     qtbot.mouseClick(card, Qt.MouseButton.LeftButton)

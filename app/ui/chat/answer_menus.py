@@ -39,9 +39,9 @@ class AnswerMenus(QObject):
     def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
         super().__init__(window)
         self._window, self._page, self.setup = window, page, setup
-        page.composer.preset_menu_asked.connect(self.open_presets)
-        page.composer.prompts.edit_asked.connect(self.edit_prompts)
-        page.composer.thinking_menu_asked.connect(self.open_thinking)
+        page.composer.preset_menu_requested.connect(self.open_presets)
+        page.composer.prompts.edit_requested.connect(self.edit_prompts)
+        page.composer.thinking_menu_requested.connect(self.open_thinking)
         self.comparing = Comparing(window, page, setup)
         setup.changed.connect(self._show)
         self._show()
@@ -54,11 +54,11 @@ class AnswerMenus(QObject):
         menu, setup = PresetMenu(self._window), self.setup
         menu.picked.connect(setup.pick_preset)
         menu.mode_picked.connect(setup.pick_mode)
-        menu.persona_asked.connect(self.open_personas)
-        menu.adjust_asked.connect(self.open_sampling)
-        menu.compare_asked.connect(self.comparing.open_with_dense)
-        menu.keep_asked.connect(setup.keep_default)
-        menu.edit_asked.connect(self.edit_presets)
+        menu.persona_requested.connect(self.open_personas)
+        menu.adjust_requested.connect(self.open_sampling)
+        menu.compare_requested.connect(self.comparing.open_with_dense)
+        menu.keep_requested.connect(setup.keep_default)
+        menu.edit_requested.connect(self.edit_presets)
         return menu
 
     @cached_property
@@ -67,8 +67,8 @@ class AnswerMenus(QObject):
 
         menu = PersonaMenu(self._window)
         menu.picked.connect(self.setup.pick_persona)
-        menu.edit_asked.connect(self.edit_personas)
-        menu.instructions_asked.connect(self._page.composer.inherited.instructions_asked)
+        menu.edit_requested.connect(self.edit_personas)
+        menu.instructions_requested.connect(self._page.composer.inherited.instructions_requested)
         return menu
 
     @cached_property
@@ -77,7 +77,7 @@ class AnswerMenus(QObject):
 
         popup = SamplingPopup(self._window)
         popup.changed.connect(self.setup.set_sampling)
-        popup.save_asked.connect(self.setup.save_preset)
+        popup.save_requested.connect(self.setup.save_preset)
         return popup
 
     @cached_property
@@ -98,7 +98,7 @@ class AnswerMenus(QObject):
     def serve(self, live: LivePage) -> None:
         """Connect the Live page's mode switch with the open chat."""
         live.mode_picked.connect(self.setup.pick_mode)
-        live.compare_asked.connect(self.comparing.open_with_dense)
+        live.compare_requested.connect(self.comparing.open_with_dense)
         self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
         live.set_offer(self.setup.offer)
 

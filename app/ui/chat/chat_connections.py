@@ -36,13 +36,13 @@ def connect_page(controller: ChatController, page: ChatPage) -> None:
     page.queued.connect(controller.send_next)
     page.prompt_chosen.connect(controller.send)
     page.stop_requested.connect(controller.stop)
-    page.composer.load_asked.connect(controller.load_last)
-    page.composer.load_stop_asked.connect(controller.cancel_load)
+    page.composer.load_requested.connect(controller.load_last)
+    page.composer.load_stop_requested.connect(controller.cancel_load)
     waiting, row = controller.next, page.composer.next
     waiting.shown.connect(row.show_message)
     waiting.returned.connect(page.give_back)
-    row.edit_asked.connect(waiting.take_back)
-    row.remove_asked.connect(waiting.remove)
+    row.edit_requested.connect(waiting.take_back)
+    row.remove_requested.connect(waiting.remove)
 
 
 def connect_sidebar(controller: ChatController, sidebar: Sidebar) -> None:
@@ -59,7 +59,7 @@ def connect_sidebar(controller: ChatController, sidebar: Sidebar) -> None:
     sidebar.rename_requested.connect(controller.rename)
     sidebar.delete_requested.connect(controller.delete)
     sidebar.search_changed.connect(controller.search)
-    sidebar.panel.engine.load_stop_asked.connect(controller.cancel_load)
+    sidebar.panel.engine.load_stop_requested.connect(controller.cancel_load)
 
 
 def bind_commands(commands: Commands, controller: ChatController, page: ChatPage) -> None:

@@ -45,7 +45,7 @@ class ChatContext(QObject):
         self.counter.counted.connect(self._counted)
         self.popup = ContextPopup(window)
         self.popup.picked.connect(self._pick)
-        composer.context_asked.connect(self._open_popup)
+        composer.context_requested.connect(self._open_popup)
         composer.changed.connect(self.counter.ask_soon)
         composer.draft.refused.connect(self._refused)
         composer.draft.added.connect(lambda chat: chat_problems.solve("attachment", chat=chat))
@@ -62,7 +62,7 @@ class ChatContext(QObject):
         if self._page.composer.meter.isVisible():
             self._open_popup()
         else:
-            self.popup.size_asked.emit()
+            self.popup.size_requested.emit()
 
     def _open_popup(self) -> None:
         self.popup.set_policy(self._policy)

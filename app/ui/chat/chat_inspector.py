@@ -26,7 +26,7 @@ class ChatInspector(QObject):
     def __init__(self, window: QWidget, page: ChatPage, chat: ChatController, memory: ChatMemory) -> None:
         super().__init__(window)
         self._window, self._page, self._chat, self._memory = window, page, chat, memory
-        page.inspect_asked.connect(self.open)
+        page.inspect_requested.connect(self.open)
 
     def toggle_recording(self) -> None:
         """Record the tokens of the open chat's answers from now on, or stop that."""

@@ -68,15 +68,15 @@ class ChatPage(QFrame):
     draft_changed = Signal(str, str)  # chat id, or "" for a new chat; the text in the composer
     acted = Signal(object)  # MessageAction: an action on one message
     # id of the answer to regenerate with another model, and the anchor of the model menu
-    other_model_asked = Signal(str, QWidget)
-    print_asked = Signal(str)  # id of a message to print or export
-    inspect_asked = Signal(str)  # id of an answer whose tokens to show
-    side_by_side_asked = Signal(str)  # id of an answer whose versions to show
+    other_model_requested = Signal(str, QWidget)
+    print_requested = Signal(str)  # id of a message to print or export
+    inspect_requested = Signal(str)  # id of an answer whose tokens to show
+    side_by_side_requested = Signal(str)  # id of an answer whose versions to show
     over_left = Signal()  # the messages are shown again
     stop_requested = Signal()
-    note_asked = Signal(str)  # text to add to the notes of the project
+    note_requested = Signal(str)  # text to add to the notes of the project
     title_menu = Signal(str)
-    menu_asked = Signal(Menu)  # emitted before the title bar's menu opens, so that others can add rows
+    menu_requested = Signal(Menu)  # emitted before the title bar's menu opens, so that others can add rows
     copied = Signal(str)
     remedy = Signal(str)
     prompt_chosen = Signal(str)
@@ -365,20 +365,20 @@ class ChatPage(QFrame):
 
     def _act(self, act: MessageAction) -> None:
         if act.act == "note":
-            self.note_asked.emit(act.text)
+            self.note_requested.emit(act.text)
         elif act.act == "print":
-            self.print_asked.emit(act.message_id)
+            self.print_requested.emit(act.message_id)
         elif act.act == "inspect":
-            self.inspect_asked.emit(act.message_id)
+            self.inspect_requested.emit(act.message_id)
         elif act.act == "side_by_side":
-            self.side_by_side_asked.emit(act.message_id)
+            self.side_by_side_requested.emit(act.message_id)
         elif act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait
             self.acted.emit(MessageAction("regenerate", act.message_id))
         else:
             anchor = self.transcript.foot_of(act.message_id) or self.composer.model_button
-            self.other_model_asked.emit(act.message_id, anchor)
+            self.other_model_requested.emit(act.message_id, anchor)
 
     def copy_chat(self) -> None:
         """Copy the whole chat as Markdown."""
@@ -401,7 +401,7 @@ class ChatPage(QFrame):
     def _edit_last(self) -> bool:
         """Edit the queued message, or else the last one sent. Return False while its answer is being written."""
         if self.composer.next.queued is not None:
-            self.composer.next.edit_asked.emit()
+            self.composer.next.edit_requested.emit()
             return True
         if self._status.answering or self.composer.draft.items:
             return False
@@ -426,7 +426,7 @@ class ChatPage(QFrame):
         menu = Menu(tr("Chat menu"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Rename"), "pen", lambda: self.title_menu.emit("rename"))
-        self.menu_asked.emit(menu)
+        self.menu_requested.emit(menu)
         menu.add(tr("Copy chat as Markdown"), "copy", self.copy_chat)
         menu.addSeparator()
         menu.add(tr("Delete"), "trash", lambda: self.title_menu.emit("delete"), token="bad")

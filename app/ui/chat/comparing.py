@@ -34,7 +34,7 @@ class Comparing(QObject):
         self.columns: AnswerColumns | None = None
         chat, self._run = setup.chat, setup.side_by_side
         self._run.changed.connect(self._run_changed)
-        page.side_by_side_asked.connect(self.show_versions)
+        page.side_by_side_requested.connect(self.show_versions)
         page.over_left.connect(self._leave)
         chat.text_appended.connect(lambda message_id, text: self._tell("append_text", message_id, text))
         chat.chat_status_changed.connect(lambda status: self._tell("set_status", status))

@@ -52,7 +52,7 @@ class ServerContent(QObject):
         self._window, self._composer, self._controller = window, composer, controller
         controller.changed.connect(self._show)
         rounds.unplaced.connect(self._ask)
-        self._composer.prompts.server_asked.connect(self._open)
+        self._composer.prompts.server_requested.connect(self._open)
         self._show()
 
     @Slot()

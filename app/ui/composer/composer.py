@@ -121,9 +121,9 @@ class Composer(QFrame):
     """The card at the foot of a chat.
 
     submitted: the text to send, and its attachments. queued: the same, to be sent after the current answer.
-    stop_requested: stop the answer. model_menu_asked: open the model menu. load_stop_asked: cancel the load.
-    load_asked: load the last model again. changed: the text or the attachments changed. context_asked: open the context
-    popup. preset_menu_asked: open the preset menu. thinking_menu_asked: open the menu of how much to think.
+    stop_requested: stop the answer. model_menu_requested: open the model menu. load_stop_requested: cancel the load.
+    load_requested: load the last model again. changed: text or attachments changed. context_requested: open the context
+    popup. preset_menu_requested: open the preset menu. thinking_menu_requested: open the menu of how much to think.
     tools_picked: the names of the tools that are on for the open chat. tools_page_wanted: open the settings of tools.
     folders_given: folders that were dropped or pasted.
     """
@@ -131,17 +131,17 @@ class Composer(QFrame):
     submitted = Signal(str, object)
     queued = Signal(str, object)
     stop_requested = Signal()
-    model_menu_asked = Signal()
-    load_stop_asked = Signal()
-    load_asked = Signal()
+    model_menu_requested = Signal()
+    load_stop_requested = Signal()
+    load_requested = Signal()
     changed = Signal()
-    context_asked = Signal()
-    preset_menu_asked = Signal()
-    thinking_menu_asked = Signal()
+    context_requested = Signal()
+    preset_menu_requested = Signal()
+    thinking_menu_requested = Signal()
     tools_picked = Signal(list)
     tools_page_wanted = Signal()
     folders_given = Signal(list)
-    stay_asked = Signal()  # have this PC answer the chat again
+    stay_requested = Signal()  # have this PC answer the chat again
 
     def __init__(
         self,
@@ -223,16 +223,16 @@ class Composer(QFrame):
         self.attached.removed.connect(self.draft.remove)
         self.attached.opened.connect(self._open_attached)
         self.attach_button.clicked.connect(self.choose_files)
-        self.meter.clicked.connect(self.context_asked)
+        self.meter.clicked.connect(self.context_requested)
         self.send.clicked.connect(self._on_button)
-        self._model.clicked.connect(self.model_menu_asked)
-        self._stop_load.clicked.connect(self.load_stop_asked)
-        self._load.clicked.connect(self.load_asked)
-        self.preset_button.clicked.connect(self.preset_menu_asked)
-        self.thinking_button.clicked.connect(self.thinking_menu_asked)
+        self._model.clicked.connect(self.model_menu_requested)
+        self._stop_load.clicked.connect(self.load_stop_requested)
+        self._load.clicked.connect(self.load_requested)
+        self.preset_button.clicked.connect(self.preset_menu_requested)
+        self.thinking_button.clicked.connect(self.thinking_menu_requested)
         self.tools_button.tools_picked.connect(self.tools_picked)
         self.tools_button.tools_page_wanted.connect(self.tools_page_wanted)
-        self.destination.back_asked.connect(self.stay_asked)
+        self.destination.back_requested.connect(self.stay_requested)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)

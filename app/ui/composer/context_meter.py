@@ -138,10 +138,10 @@ class ContextMeter(Button):
 
 
 class ContextPopup(Popover):
-    """The context popup. picked: the policy chosen for this chat. size_asked: change the context size."""
+    """The context popup. picked: the policy chosen for this chat. size_requested: change the context size."""
 
     picked = Signal(str)
-    size_asked = Signal()
+    size_requested = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Context"), window)
@@ -218,7 +218,7 @@ class ContextPopup(Popover):
 
     def _ask_size(self) -> None:
         self.dismiss()
-        self.size_asked.emit()
+        self.size_requested.emit()
 
     def _pick(self, policy: str) -> None:
         self.set_policy(policy)

@@ -30,12 +30,12 @@ def sent_to(widget: QWidget) -> EngineStatus:
 
 
 class DestinationLine(QFrame):
-    """The line "Sent to NAME" with the host and a button back to this PC. back_asked: the button was pressed.
+    """The line "Sent to NAME" with the host and a button back to this PC. back_requested: the button was pressed.
 
     with_way_back: whether to show the button.
     """
 
-    back_asked = Signal()
+    back_requested = Signal()
 
     def __init__(self, with_way_back: bool = True, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,7 +49,7 @@ class DestinationLine(QFrame):
         )
         self.back.height_px, self.back.padding_px = 26, 8
         self.back.setVisible(with_way_back)
-        self.back.clicked.connect(self.back_asked)
+        self.back.clicked.connect(self.back_requested)
         self._row = QHBoxLayout(self)
         self._row.addWidget(self._glyph)
         self._row.addWidget(self._where)

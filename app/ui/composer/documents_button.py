@@ -42,12 +42,12 @@ class DocumentsOffer:
 class DocumentsMenu(SwitchMenu):
     """The folders with a switch each.
 
-    picked: the paths of the folders that are on. add_asked: name another folder. manage_asked: show all folders.
+    picked: paths of the folders that are on. add_requested: name another folder. manage_requested: show all folders.
     """
 
     picked = Signal(list)
-    add_asked = Signal()
-    manage_asked = Signal()
+    add_requested = Signal()
+    manage_requested = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Documents of this chat"), window, WIDTH)
@@ -94,11 +94,11 @@ class DocumentsMenu(SwitchMenu):
 
     def _add(self) -> None:
         self.dismiss()
-        self.add_asked.emit()
+        self.add_requested.emit()
 
     def _manage(self) -> None:
         self.dismiss()
-        self.manage_asked.emit()
+        self.manage_requested.emit()
 
     def _restyle(self) -> None:
         self.note.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(4))
@@ -107,7 +107,7 @@ class DocumentsMenu(SwitchMenu):
 class DocumentsButton(Button):
     """Opens the menu of documents, and shows how many folders are on.
 
-    documents_picked, folder_wanted, documents_wanted: as picked, add_asked and manage_asked of DocumentsMenu.
+    documents_picked, folder_wanted, documents_wanted: as picked, add_requested and manage_requested of DocumentsMenu.
     """
 
     documents_picked = Signal(list)
@@ -127,8 +127,8 @@ class DocumentsButton(Button):
         if self._menu is None:
             self._menu = DocumentsMenu(self.window())
             self._menu.picked.connect(self.documents_picked)
-            self._menu.add_asked.connect(self.folder_wanted)
-            self._menu.manage_asked.connect(self.documents_wanted)
+            self._menu.add_requested.connect(self.folder_wanted)
+            self._menu.manage_requested.connect(self.documents_wanted)
         return self._menu
 
     def show_offer(self, offer: DocumentsOffer) -> None:

@@ -35,16 +35,16 @@ class _LineButton(Button):
 
 
 class InheritedLine(QWidget):
-    """project_asked: open the settings of the project. instructions_asked: edit the instructions for this chat."""
+    """project_requested: open the project's settings. instructions_requested: edit this chat's instructions."""
 
-    project_asked = Signal()
-    instructions_asked = Signal()
+    project_requested = Signal()
+    instructions_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.project, self.instructions = _LineButton("folder"), _LineButton("chat")
-        self.project.clicked.connect(self.project_asked)
-        self.instructions.clicked.connect(self.instructions_asked)
+        self.project.clicked.connect(self.project_requested)
+        self.instructions.clicked.connect(self.instructions_requested)
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.addWidget(self.project)

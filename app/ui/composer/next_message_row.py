@@ -17,11 +17,11 @@ LONGEST_TOOLTIP = 600  # characters
 
 
 class NextMessageRow(QFrame):
-    """The row of the queued message, hidden without one. edit_asked: move it back to the field. remove_asked: discard
+    """The queued message, hidden without one. edit_requested: move it back to the field. remove_requested: discard
     it."""
 
-    edit_asked = Signal()
-    remove_asked = Signal()
+    edit_requested = Signal()
+    remove_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -35,8 +35,8 @@ class NextMessageRow(QFrame):
             button.glyph_px = 15
             button.height_px = 28
             button.setFixedSize(button.sizeHint())
-        self.edit.clicked.connect(self.edit_asked)
-        self.remove.clicked.connect(self.remove_asked)
+        self.edit.clicked.connect(self.edit_requested)
+        self.remove.clicked.connect(self.remove_requested)
         self._row = QHBoxLayout(self)
         self._row.addWidget(self._glyph)
         self._row.addWidget(self._when)

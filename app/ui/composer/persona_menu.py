@@ -28,11 +28,11 @@ def first_words(persona: Persona) -> str:
 
 
 class PersonaMenu(PickMenu):
-    """The persona menu. picked: id of a persona, NO_PERSONA for none. edit_asked: open the dialog of personas."""
+    """The persona menu. picked: id of a persona, NO_PERSONA for none. edit_requested: open the dialog of personas."""
 
     picked = Signal(str)
-    edit_asked = Signal()
-    instructions_asked = Signal()  # edit the instructions for this chat
+    edit_requested = Signal()
+    instructions_requested = Signal()  # edit the instructions for this chat
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Personas"), window, WIDTH)
@@ -94,11 +94,11 @@ class PersonaMenu(PickMenu):
 
     def _ask_instructions(self) -> None:
         self.dismiss()
-        self.instructions_asked.emit()
+        self.instructions_requested.emit()
 
     def _edit(self) -> None:
         self.dismiss()
-        self.edit_asked.emit()
+        self.edit_requested.emit()
 
     def open_at(self, anchor: QWidget) -> None:
         if self.is_open:

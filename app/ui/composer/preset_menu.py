@@ -64,11 +64,11 @@ class PresetMenu(PickMenu):
 
     picked = Signal(str)
     mode_picked = Signal(object)
-    adjust_asked = Signal()
-    persona_asked = Signal()
-    compare_asked = Signal()
-    keep_asked = Signal(bool)  # whether to use this for every chat with the model
-    edit_asked = Signal()
+    adjust_requested = Signal()
+    persona_requested = Signal()
+    compare_requested = Signal()
+    keep_requested = Signal(bool)  # whether to use this for every chat with the model
+    edit_requested = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("How answers are made"), window, WIDTH)
@@ -107,10 +107,10 @@ class PresetMenu(PickMenu):
         self._offer: Offer | None = None
         for row in (self.adjust, self.persona, self.compare):
             row.leads_on = True
-        self.adjust.clicked.connect(lambda: self._act(self.adjust_asked))
-        self.edit.clicked.connect(lambda: self._act(self.edit_asked))
-        self.persona.clicked.connect(lambda: self._act(self.persona_asked))
-        self.compare.clicked.connect(lambda: self._act(self.compare_asked))
+        self.adjust.clicked.connect(lambda: self._act(self.adjust_requested))
+        self.edit.clicked.connect(lambda: self._act(self.edit_requested))
+        self.persona.clicked.connect(lambda: self._act(self.persona_requested))
+        self.compare.clicked.connect(lambda: self._act(self.compare_requested))
         self.keep.clicked.connect(self._keep)
         self.modes.picked.connect(self.mode_picked)
         theme.current().changed.connect(self._restyle)
@@ -176,7 +176,7 @@ class PresetMenu(PickMenu):
         offer = self._offer
         self.dismiss()
         if offer is not None:
-            self.keep_asked.emit(not (offer.is_default and offer.has_default))
+            self.keep_requested.emit(not (offer.is_default and offer.has_default))
 
     def _restyle(self) -> None:
         px = theme.px

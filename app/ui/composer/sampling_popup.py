@@ -20,10 +20,10 @@ WIDTH, INSET = 480, 18
 
 
 class SamplingPopup(Popover):
-    """changed: all values chosen for this chat. save_asked: name of a new preset with the values in use."""
+    """changed: all values chosen for this chat. save_requested: name of a new preset with the values in use."""
 
     changed = Signal(object)
-    save_asked = Signal(str)
+    save_requested = Signal(str)
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Sampling in this chat"), window, INSET)
@@ -106,7 +106,7 @@ class SamplingPopup(Popover):
         if words:
             self.editor.flush()
             self.dismiss()
-            self.save_asked.emit(words)
+            self.save_requested.emit(words)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and not self.name.isHidden():

@@ -38,7 +38,7 @@ class PromptCard(QFrame):
     """The menu above the composer, or one line in its place. It takes no focus. picked: id of a prompt."""
 
     picked = Signal(str)
-    edit_asked = Signal()
+    edit_requested = Signal()
 
     def __init__(self, anchor: QWidget) -> None:
         """anchor: the card opens above it."""
@@ -52,7 +52,7 @@ class PromptCard(QFrame):
         self._rows.setSpacing(0)
         self._rule, self.edit = Rule(), PickRow(tr("Edit prompts"), "pen")
         self.edit.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.edit.clicked.connect(self.edit_asked)
+        self.edit.clicked.connect(self.edit_requested)
         self._column = QVBoxLayout(self)
         self._column.setSpacing(0)
         self._column.addWidget(self.line)
@@ -116,12 +116,12 @@ class PromptCard(QFrame):
 
 
 class SlashPrompts(QObject):
-    """Watches a message field. anchor: the card opens above it. edit_asked: open the dialog of prompts.
-    server_asked: the id of a ServerPrompt.
+    """Watches a message field. anchor: the card opens above it. edit_requested: open the dialog of prompts.
+    server_requested: the id of a ServerPrompt.
     """
 
-    edit_asked = Signal()
-    server_asked = Signal(str)
+    edit_requested = Signal()
+    server_requested = Signal(str)
 
     def __init__(self, field: MessageField, anchor: QWidget) -> None:
         super().__init__(anchor)
@@ -193,13 +193,13 @@ class SlashPrompts(QObject):
             for around in (self._anchor, self._anchor.window()):
                 around.installEventFilter(self)
             self.card.picked.connect(self._pick)
-            self.card.edit_asked.connect(self._edit)
+            self.card.edit_requested.connect(self._edit)
         return self.card
 
     def _edit(self) -> None:
         self._field.set_text("")
         self.close()
-        self.edit_asked.emit()
+        self.edit_requested.emit()
 
     def _pick(self, prompt_id: str) -> None:
         prompt = next((one for one in self._found if one.id == prompt_id), None)
@@ -208,7 +208,7 @@ class SlashPrompts(QObject):
             return
         if isinstance(prompt, ServerPrompt):
             self._field.set_text("")
-            self.server_asked.emit(prompt.id)
+            self.server_requested.emit(prompt.id)
             return
         self._field.selectAll()
         self._field.insert(prompt.text[:MAX_TEXT])

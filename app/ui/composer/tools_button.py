@@ -40,12 +40,12 @@ class ToolRow(SwitchRow):
 class ToolsMenu(SwitchMenu):
     """The tools in groups by their source, with a switch each. It stays open while tools are switched.
 
-    picked: the names of the tools that are on. manage_asked: open the settings of tools. ask_again: forget what calls
+    picked: names of the tools that are on. manage_requested: open the settings of tools. ask_again: forget what calls
     are allowed in the chat and its folder.
     """
 
     picked = Signal(list)
-    manage_asked = Signal()
+    manage_requested = Signal()
     ask_again = Signal()
 
     def __init__(self, window: QWidget) -> None:
@@ -95,7 +95,7 @@ class ToolsMenu(SwitchMenu):
 
     def _manage(self) -> None:
         self.dismiss()
-        self.manage_asked.emit()
+        self.manage_requested.emit()
 
     def _restyle(self) -> None:
         self.cost.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(2))
@@ -125,7 +125,7 @@ class ToolsButton(Button):
         if self._menu is None:
             self._menu = ToolsMenu(self.window())
             self._menu.picked.connect(self.tools_picked)
-            self._menu.manage_asked.connect(self.tools_page_wanted)
+            self._menu.manage_requested.connect(self.tools_page_wanted)
             self._menu.ask_again.connect(self.consents_dropped)
         return self._menu
 

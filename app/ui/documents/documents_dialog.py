@@ -119,16 +119,16 @@ class FolderLine(QFrame):
 
 
 class MeaningLine(QFrame):
-    """Which model finds passages by their meaning, and how far it is. menu_asked: choose it."""
+    """Which model finds passages by their meaning, and how far it is. menu_requested: choose it."""
 
-    menu_asked = Signal()
+    menu_requested = Signal()
 
     def __init__(self) -> None:
         super().__init__()
         self.state = Label("", "small", wrap=True)
         self.choose = Button("", "secondary")
         self.choose.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
-        self.choose.clicked.connect(self.menu_asked)
+        self.choose.clicked.connect(self.menu_requested)
         words = QVBoxLayout()
         words.setSpacing(1)
         words.addWidget(Label(tr("Search by meaning"), "label", "ink"))
@@ -165,10 +165,10 @@ class MeaningLine(QFrame):
 
 
 class DocumentsDialog(Dialog):
-    """folder_wanted: name another folder. model_menu_asked: choose the model that searches by meaning."""
+    """folder_wanted: name another folder. model_menu_requested: choose the model that searches by meaning."""
 
     folder_wanted = Signal()
-    model_menu_asked = Signal()
+    model_menu_requested = Signal()
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class DocumentsDialog(Dialog):
         self._rows.setSpacing(theme.px(2))
         self.body.addLayout(self._rows)
         self.meaning = MeaningLine()
-        self.meaning.menu_asked.connect(self.model_menu_asked)
+        self.meaning.menu_requested.connect(self.model_menu_requested)
         self.body.addWidget(self.meaning)
         self.pause = self.add_button(Button(tr("Pause reading"), "quiet", "pause"), at_start=True)
         self.pause.clicked.connect(lambda: documents.pause(not documents.is_paused))

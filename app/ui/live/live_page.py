@@ -40,12 +40,12 @@ class LivePage(QFrame):
     """The Live page.
 
     watching: whether the page is visible, so that the engine should send live events. mode_picked: auto, sparse, exact
-    or dense, for the open chat. compare_asked: open the comparison.
+    or dense, for the open chat. compare_requested: open the comparison.
     """
 
     watching = Signal(bool)
     mode_picked = Signal(object)
-    compare_asked = Signal()
+    compare_requested = Signal()
 
     def __init__(self, figures: LiveFigures, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class LivePage(QFrame):
         self._head.addLayout(words, 1)
         self._head.addLayout(ways)
         self.modes.picked.connect(self.mode_picked)
-        self.compare.clicked.connect(lambda: self.compare_asked.emit())
+        self.compare.clicked.connect(lambda: self.compare_requested.emit())
         self.set_offer(None)
 
     def _build_body(self) -> None:

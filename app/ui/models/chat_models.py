@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class ChatModels(QObject):
-    """The connections of a window; create one per window. models_page_asked: show the Models page."""
+    """The connections of a window; create one per window. models_page_requested: show the Models page."""
 
-    models_page_asked = Signal()
+    models_page_requested = Signal()
 
     def __init__(
         self, window: QWidget, page: ChatPage, sidebar: Sidebar, chat: ChatController, models: ModelsController
@@ -55,17 +55,17 @@ class ChatModels(QObject):
 
     def _connect_composer(self) -> None:
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
-        composer.model_menu_asked.connect(self.open_menu)
+        composer.model_menu_requested.connect(self.open_menu)
         card.clicked.connect(lambda: self.open_placement(card))
         menu.chosen.connect(self._choose)
-        self._page.other_model_asked.connect(self.open_for_answer)
+        self._page.other_model_requested.connect(self.open_for_answer)
         menu.unload.connect(self._chat.unload)
         menu.cancel_load.connect(self._chat.cancel_load)
-        menu.placement_asked.connect(lambda: self.open_placement(composer.model_button))
-        menu.all_models.connect(self.models_page_asked)
+        menu.placement_requested.connect(lambda: self.open_placement(composer.model_button))
+        menu.all_models.connect(self.models_page_requested)
 
     def _connect_popup(self) -> None:
-        self.popup.preview_asked.connect(lambda budget: self._models.preview(self._chat.model, budget))
+        self.popup.preview_requested.connect(lambda budget: self._models.preview(self._chat.model, budget))
         self.popup.budget_chosen.connect(self._set_budget)
         self.popup.draft_chosen.connect(lambda draft: self._models.set_draft(self._chat.model, draft))
         self.popup.unload.connect(self._chat.unload)
@@ -93,7 +93,7 @@ class ChatModels(QObject):
         self.popup.dismiss()
         button = self._page.composer.model_button
         if not button.isVisible():  # the composer is hidden, so another page is shown
-            self.models_page_asked.emit()
+            self.models_page_requested.emit()
             return
         if not self._models.rows:
             self._models.refresh()

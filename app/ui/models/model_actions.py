@@ -61,12 +61,12 @@ class ModelActions(QObject):
             lambda folder: controller.toast.emit(tr("Models are in {folder} now", folder=folder), None)
         )
         page.shown.connect(controller.open_page)
-        page.refresh_asked.connect(controller.refresh)
-        page.search_asked.connect(lambda query: controller.search(query))
-        page.look_asked.connect(controller.look)
-        page.variant_asked.connect(self._fetch_variant)
+        page.refresh_requested.connect(controller.refresh)
+        page.search_requested.connect(lambda query: controller.search(query))
+        page.look_requested.connect(controller.look)
+        page.variant_requested.connect(self._fetch_variant)
         page.asked.connect(self.act)
-        page.menu_asked.connect(self._row_menu)
+        page.menu_requested.connect(self._row_menu)
         page.import_menu.connect(self._import_menu)
         page.more_menu.connect(self._more_menu)
         page.path_given.connect(self.ask_import)
@@ -198,7 +198,7 @@ class ModelActions(QObject):
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [
             (tr("A GGUF file"), "plus", self.pick_file), (tr("A model folder"), "folder", self.pick_folder),
-            (tr("A server"), "server", self.page.servers.add_asked.emit),
+            (tr("A server"), "server", self.page.servers.add_requested.emit),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:

@@ -300,7 +300,7 @@ class ModelCard(CardFrame):
     def _act(self, act: str) -> None:
         if act == "more":
             corner = self._made["more"].rect().bottomLeft()
-            self.menu_asked.emit(self._made["more"].mapToGlobal(corner))
+            self.menu_requested.emit(self._made["more"].mapToGlobal(corner))
         elif act not in self._deaf:
             self._cancelled = self._made[act].geometry() if act.startswith("cancel") else None
             self.asked.emit(self.row.id, act)

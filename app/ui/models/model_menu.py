@@ -74,15 +74,15 @@ class ModelMenu(Popover):
     """The model menu.
 
     chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload, cancel_load,
-    placement_asked, compare_asked, all_models: the actions at its foot. again: id of the answer that the chosen model
+    placement_requested, compare_requested, all_models: actions at its foot. again: id of the answer that the chosen model
     regenerates; empty if the choice is for the next messages.
     """
 
     chosen = Signal(str)
     unload = Signal()
     cancel_load = Signal()
-    placement_asked = Signal()
-    compare_asked = Signal()
+    placement_requested = Signal()
+    compare_requested = Signal()
     all_models = Signal()
     place_chosen = Signal(object)
 
@@ -116,9 +116,9 @@ class ModelMenu(Popover):
             row.pointed.connect(lambda: self.view.mark(-1))
         self.field.textChanged.connect(self._typed)
         self.view.chosen.connect(self._choose)
-        self.placement.clicked.connect(lambda: self._act(self.placement_asked))
+        self.placement.clicked.connect(lambda: self._act(self.placement_requested))
         self.letting_go.clicked.connect(lambda: self._act(self.cancel_load if self._loading else self.unload))
-        self.compare.clicked.connect(lambda: self._act(self.compare_asked))
+        self.compare.clicked.connect(lambda: self._act(self.compare_requested))
         self.all.clicked.connect(lambda: self._act(self.all_models))
         theme.current().changed.connect(self._fit)
 

@@ -47,14 +47,14 @@ class ModelsPage(QFrame):
     """The Models page. asked: a row's id and an action, as in ModelCard. shown: the page became visible."""
 
     asked = Signal(str, str)
-    menu_asked = Signal(str, QPoint)  # row id and position of its menu
-    search_asked = Signal(str)  # search the hub; "" ends the search
-    look_asked = Signal(str)  # repository to open
-    variant_asked = Signal(str, str)
+    menu_requested = Signal(str, QPoint)  # row id and position of its menu
+    search_requested = Signal(str)  # search the hub; "" ends the search
+    look_requested = Signal(str)  # repository to open
+    variant_requested = Signal(str, str)
     path_given = Signal(str)  # dropped on the page
     import_menu = Signal()
     more_menu = Signal()
-    refresh_asked = Signal()
+    refresh_requested = Signal()
     remedy = Signal(str)
     work_stopped = Signal(str)
     shown = Signal()
@@ -114,7 +114,7 @@ class ModelsPage(QFrame):
         self.servers = ServerSection()
         self.repository = RepositoryView()
         self.repository.back.connect(self._leave_repository)
-        self.repository.wanted.connect(self.variant_asked)
+        self.repository.wanted.connect(self.variant_requested)
         self.repository.remedy.connect(self._repository_remedy)
         self._content = QFrame()
         self._list = QVBoxLayout(self._content)
@@ -236,7 +236,7 @@ class ModelsPage(QFrame):
         self.repository.show_waiting(repo)
         self._show_rows()
         self.area.verticalScrollBar().setValue(0)
-        self.look_asked.emit(repo)
+        self.look_requested.emit(repo)
 
     # --- rows and cards
 
@@ -271,7 +271,7 @@ class ModelsPage(QFrame):
         if card is None:
             card = self.cards[row.id] = ModelCard(row)
             card.asked.connect(self.asked)
-            card.menu_asked.connect(lambda at, row_id=row.id: self.menu_asked.emit(row_id, at))
+            card.menu_requested.connect(lambda at, row_id=row.id: self.menu_requested.emit(row_id, at))
         return card
 
     def _show_empty_state(self, empty: bool, text: str) -> None:
@@ -282,7 +282,7 @@ class ModelsPage(QFrame):
 
     def _empty_state_remedy(self, act: str) -> None:
         if act == "refresh":
-            self.refresh_asked.emit()
+            self.refresh_requested.emit()
         else:
             self.filters.pick("recommended" if act == "recommended" else "all")
 
@@ -324,7 +324,7 @@ class ModelsPage(QFrame):
         self.filters.set_searching(bool(text))
         if self._asked_hub:  # its answer would be for an older text
             self._asked_hub = ""
-            self.search_asked.emit("")
+            self.search_requested.emit("")
         self._show_rows()
 
     def _search_hub(self) -> None:
@@ -334,7 +334,7 @@ class ModelsPage(QFrame):
         elif text:
             self.hub.set_found(None)
             self._show_hub()
-            self.search_asked.emit(text)
+            self.search_requested.emit(text)
 
     def _leave_repository(self) -> None:
         self._looking = ""

@@ -157,12 +157,12 @@ class _Flat(Button):
 
 
 class PlacementPopup(Popover):
-    """preview_asked, budget_chosen: GiB of GPU memory, None for automatic. draft_chosen: as Placed.draft.
+    """preview_requested, budget_chosen: GiB of GPU memory, None for automatic. draft_chosen: as Placed.draft.
 
     unload: unload the model.
     """
 
-    preview_asked = Signal(object)
+    preview_requested = Signal(object)
     draft_chosen = Signal(str)
     budget_chosen = Signal(object)
     unload = Signal()
@@ -348,7 +348,7 @@ class PlacementPopup(Popover):
     def _slid(self, value: int) -> None:
         self._wanted, self._moved = value / STEPS, True
         self._tell()
-        self.preview_asked.emit(self._wanted)
+        self.preview_requested.emit(self._wanted)
 
     def _want_automatic(self) -> None:
         if self._wanted is None:
@@ -361,7 +361,7 @@ class PlacementPopup(Popover):
             self._settle()
         self._tell()
         if self._moved:
-            self.preview_asked.emit(None)
+            self.preview_requested.emit(None)
         if self.automatic.isHidden():
             self.slider.setFocus(Qt.FocusReason.OtherFocusReason)
 

@@ -38,7 +38,7 @@ class ServerActions(QObject):
         self._window, self._page, self._menu, self._chat, self.servers = window, page, menu, chat, servers
         self._dialog: ServerDialog | None = None
         self._models: ModelsPage | None = None
-        page.composer.stay_asked.connect(partial(servers.choose, None))
+        page.composer.stay_requested.connect(partial(servers.choose, None))
         menu.place_chosen.connect(lambda place: self.send_there(place, menu.again))
         servers.changed.connect(self._show)
         servers.looked.connect(self._take_looked)
@@ -49,8 +49,8 @@ class ServerActions(QObject):
         """Connect the Models page, which is built later."""
         self._models = page
         page.servers.chosen.connect(self.begin_there)
-        page.servers.edit_asked.connect(self.edit)
-        page.servers.add_asked.connect(self.add)
+        page.servers.edit_requested.connect(self.edit)
+        page.servers.add_requested.connect(self.add)
         self._show()
 
     def _show(self) -> None:
@@ -107,7 +107,7 @@ class ServerActions(QObject):
             return
         dialog = self._open(ServerDialog(self._window, server))
         dialog.entered.connect(lambda name, _, key, models: self.servers.change(server_id, name, key, models))
-        dialog.remove_asked.connect(partial(self._ask_remove, server_id))
+        dialog.remove_requested.connect(partial(self._ask_remove, server_id))
 
     def enter_key(self) -> None:
         """Open the dialog of the open chat's server, which refused its key."""
@@ -117,7 +117,7 @@ class ServerActions(QObject):
                 self._dialog.key.setFocus()
 
     def _open(self, dialog: ServerDialog) -> ServerDialog:
-        dialog.look_asked.connect(self.servers.look)
+        dialog.look_requested.connect(self.servers.look)
         dialog.finished.connect(self._closed)
         self._dialog = dialog
         dialog.open()

@@ -28,14 +28,14 @@ OPEN_NOTE = noted("Not encrypted: others in this network can read what is sent."
 
 
 class ServerDialog(Dialog):
-    """look_asked: address and key, to list the models. entered: name, address, key (None: unchanged), models.
+    """look_requested: address and key, to list the models. entered: name, address, key (None: unchanged), models.
 
-    remove_asked: remove the server.
+    remove_requested: remove the server.
     """
 
-    look_asked = Signal(str, str)
+    look_requested = Signal(str, str)
     entered = Signal(str, str, object, list)
-    remove_asked = Signal()
+    remove_requested = Signal()
 
     def __init__(self, parent: QWidget, server: Server | None = None) -> None:
         super().__init__(
@@ -133,7 +133,7 @@ class ServerDialog(Dialog):
     def _ask(self) -> None:
         self.look.setEnabled(False)
         self._say(tr("Asking the server"), "ink2")
-        self.look_asked.emit(self.address.text().strip(), self.key.text().strip())
+        self.look_requested.emit(self.address.text().strip(), self.key.text().strip())
 
     def _say(self, words: str, token: str) -> None:
         self.says.setText(words)
@@ -218,4 +218,4 @@ class ServerDialog(Dialog):
 
     def _remove(self) -> None:
         self.reject()
-        self.remove_asked.emit()
+        self.remove_requested.emit()

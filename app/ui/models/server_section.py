@@ -16,11 +16,11 @@ from app.ui.widgets.controls import Button, Chip, IconButton, Label
 
 
 class ServerSection(QFrame):
-    """chosen: a Place to chat with. edit_asked: a server's id. add_asked: add a server."""
+    """chosen: a Place to chat with. edit_requested: a server's id. add_requested: add a server."""
 
     chosen = Signal(object)
-    edit_asked = Signal(str)
-    add_asked = Signal()
+    edit_requested = Signal(str)
+    add_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -31,7 +31,7 @@ class ServerSection(QFrame):
         self._says = Label(tr("Only chats for which you choose one are sent there."), "small", elide=True)
         self._head.addWidget(self._says, 1)
         self.add = Button(tr("Add a server"), "secondary", "plus")
-        self.add.clicked.connect(self.add_asked)
+        self.add.clicked.connect(self.add_requested)
         self._head.addWidget(self.add)
         self._rows = QVBoxLayout()
         self._column = QVBoxLayout(self)
@@ -84,7 +84,7 @@ class ServerSection(QFrame):
             across.addWidget(use)
         if number == 0:
             edit = IconButton("pen", tr("Change {server}", server=server.name))
-            edit.clicked.connect(partial(self.edit_asked.emit, server.id))
+            edit.clicked.connect(partial(self.edit_requested.emit, server.id))
             across.addWidget(edit)
         else:
             across.addSpacing(px(32 + 10))

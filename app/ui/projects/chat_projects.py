@@ -45,10 +45,10 @@ class ChatProjects(QObject):
         self._models, self._book, self._notes_folder = models, book, notes_folder
         self._list.asked.connect(self._do)
         line = self._page.composer.inherited
-        line.project_asked.connect(self.open_settings)
-        line.instructions_asked.connect(self.edit_instructions)
-        self._page.note_asked.connect(self.add_note)
-        self._page.menu_asked.connect(
+        line.project_requested.connect(self.open_settings)
+        line.instructions_requested.connect(self.edit_instructions)
+        self._page.note_requested.connect(self.add_note)
+        self._page.menu_requested.connect(
             lambda menu: menu.add(tr("Instructions for this chat…"), "chat", self.edit_instructions)
         )
         setup.changed.connect(self.show)

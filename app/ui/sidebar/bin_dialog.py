@@ -49,10 +49,10 @@ class BinRow(QFrame):
 
 
 class BinDialog(Dialog):
-    """restore_asked: restore a chat. erase_asked: erase these chats for good."""
+    """restore_requested: restore a chat. erase_requested: erase these chats for good."""
 
-    restore_asked = Signal(str)
-    erase_asked = Signal(list)
+    restore_requested = Signal(str)
+    erase_requested = Signal(list)
 
     def __init__(self, parent: QWidget, chats: Sequence[BinnedChat]) -> None:
         super().__init__(parent, tr("Bin"), "", 480)
@@ -96,7 +96,7 @@ class BinDialog(Dialog):
 
     def _restore(self, chat_id: str) -> None:
         self._take_away([chat_id])
-        self.restore_asked.emit(chat_id)
+        self.restore_requested.emit(chat_id)
 
     def _ask_to_erase(self, chat_id: str) -> None:
         title = self._chats[chat_id].conversation.title or tr(UNTITLED)
@@ -110,6 +110,6 @@ class BinDialog(Dialog):
     def _ask(self, title: str, sentence: str, chat_ids: list[str]) -> None:
         def erase() -> None:
             self._take_away(chat_ids)
-            self.erase_asked.emit(chat_ids)
+            self.erase_requested.emit(chat_ids)
 
         confirm(self, title, sentence, tr("Keep"), tr("Delete"), erase)

@@ -157,8 +157,8 @@ class ChatActions(QObject):
 
     def _show_bin(self, chats: list[BinnedChat]) -> None:
         dialog = BinDialog(self._window, chats)
-        dialog.restore_asked.connect(self._folders.restore)
-        dialog.erase_asked.connect(self._folders.erase)
+        dialog.restore_requested.connect(self._folders.restore)
+        dialog.erase_requested.connect(self._folders.erase)
         dialog.open()
 
     # --- files
@@ -180,8 +180,8 @@ class ChatActions(QObject):
             self._show_progress()
             return
         dialog = ImportDialog(self._window)
-        dialog.file_asked.connect(self._import_files)
-        dialog.folder_asked.connect(self._import_folder)
+        dialog.file_requested.connect(self._import_files)
+        dialog.folder_requested.connect(self._import_folder)
         dialog.open()
 
     def _import_files(self) -> None:
@@ -200,7 +200,7 @@ class ChatActions(QObject):
         if self._progress is None:
             dialog = self._progress = ProgressDialog(self._window)
             self._folders.imports.progressed.connect(dialog.show_progress)
-            dialog.cancel_asked.connect(self._folders.imports.cancel)
+            dialog.cancel_requested.connect(self._folders.imports.cancel)
             dialog.finished.connect(self._forget_progress)
         self._progress.open()
 
@@ -218,7 +218,7 @@ class ChatActions(QObject):
             self._folders.toast.emit(title_of(summary), undo if summary.chats else None)
             return
         dialog = SummaryDialog(self._window, summary)
-        dialog.undo_asked.connect(undo)
+        dialog.undo_requested.connect(undo)
         dialog.open()
 
 

@@ -26,10 +26,10 @@ _SOURCES = (
 
 
 class ImportDialog(Dialog):
-    """Where chats can come from. file_asked, folder_asked: choose a file, or a folder."""
+    """Where chats can come from. file_requested, folder_requested: choose a file, or a folder."""
 
-    file_asked = Signal()
-    folder_asked = Signal()
+    file_requested = Signal()
+    folder_requested = Signal()
 
     def __init__(self, parent: QWidget) -> None:
         words = tr("Choose what the other program exported, or drop it on the list of chats. Nothing leaves this PC.")
@@ -40,23 +40,23 @@ class ImportDialog(Dialog):
         self.file_button = self.add_button(Button(tr("Choose a file"), "primary"))
         self.file_button.setDefault(True)
         self.cancel_button.clicked.connect(self.reject)
-        for button, asked in ((self.folder_button, self.folder_asked), (self.file_button, self.file_asked)):
+        for button, asked in ((self.folder_button, self.folder_requested), (self.file_button, self.file_requested)):
             button.clicked.connect(self.accept)
             button.clicked.connect(asked)
         self.file_button.setFocus()
 
 
 class ProgressDialog(Dialog):
-    """The progress of an import. Closing it leaves the import running. cancel_asked: end it."""
+    """The progress of an import. Closing it leaves the import running. cancel_requested: end it."""
 
-    cancel_asked = Signal()
+    cancel_requested = Signal()
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, tr("Importing chats"), tr("Reading the file"), 420)
         self.bar = Progress(tr("Importing chats"))
         self.body.addWidget(self.bar)
         self.cancel_button = self.add_button(Button(tr("Cancel import")), at_start=True)
-        self.cancel_button.clicked.connect(self.cancel_asked)
+        self.cancel_button.clicked.connect(self.cancel_requested)
         self.add_close(tr("Continue in the background"))
 
     def show_progress(self, share: float, chats: int) -> None:
@@ -66,9 +66,9 @@ class ProgressDialog(Dialog):
 
 
 class SummaryDialog(Dialog):
-    """What an import did. undo_asked: take it back."""
+    """What an import did. undo_requested: take it back."""
 
-    undo_asked = Signal()
+    undo_requested = Signal()
 
     def __init__(self, parent: QWidget, summary: ImportSummary) -> None:
         super().__init__(parent, title_of(summary), "", 480)
@@ -90,7 +90,7 @@ class SummaryDialog(Dialog):
 
     def _undo(self) -> None:
         self.accept()
-        self.undo_asked.emit()
+        self.undo_requested.emit()
 
 
 def title_of(summary: ImportSummary) -> str:

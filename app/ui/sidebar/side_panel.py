@@ -132,7 +132,7 @@ class EmptyList(QFrame):
 class SidePanel(QFrame):
     """The open sidebar, 256 px wide."""
 
-    collapse_asked = Signal()
+    collapse_requested = Signal()
     search_changed = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -185,13 +185,13 @@ class SidePanel(QFrame):
         self._shown_for = ""  # the text of the shown results
         self._awaited = ""  # the text whose first result is opened when found
         self.more.clicked.connect(self._open_menu)
-        self.hide_button.clicked.connect(self.collapse_asked)
+        self.hide_button.clicked.connect(self.collapse_requested)
         self.search_button.clicked.connect(self.open_search)
         self.field.textChanged.connect(self._typed)
         self.field.left.connect(self.close_search)
         self.field.stepped.connect(self._step)
         self.field.entered.connect(self._take_hit)
-        self.field.rename_asked.connect(self.list.rename_marked)
+        self.field.rename_requested.connect(self.list.rename_marked)
         self.field.focus_changed.connect(lambda: self.list.set_led(self.field.hasFocus()))
         theme.current().changed.connect(self._restyle)
         self._restyle()

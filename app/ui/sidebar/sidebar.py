@@ -85,7 +85,7 @@ class Sidebar(QFrame):
         for brand in (panel.brand, rail.brand):
             brand.clicked.connect(self._ask_about)
         self.new_chat.connect(self._close_over_page)  # also by its keys
-        panel.collapse_asked.connect(self.toggle)
+        panel.collapse_requested.connect(self.toggle)
         rail.open_button.clicked.connect(self.toggle)
         rail.search.clicked.connect(self.open_search)
         panel.search_changed.connect(self.search_changed)

@@ -33,12 +33,12 @@ Part = Prose | Table | CodeBlockView
 class AnswerParts(QObject):
     """The parts of one answer.
 
-    link_activated: an address. source_asked: the number of a source. looked_for: a part, and a place in it. grown: a
+    link_activated: an address. source_requested: number of a source. looked_for: a part, and a place in it. grown: a
     new part.
     """
 
     link_activated = Signal(str)
-    source_asked = Signal(int)
+    source_requested = Signal(int)
     looked_for = Signal(QWidget, int)
     grown = Signal()
 
@@ -169,7 +169,7 @@ class AnswerParts(QObject):
     def _follow(self, address: str) -> None:
         """Follow a link: to a source, inside this message to a footnote and back, otherwise by `link_activated`."""
         if address.startswith(SOURCE):
-            self.source_asked.emit(int(address.removeprefix(SOURCE)))
+            self.source_requested.emit(int(address.removeprefix(SOURCE)))
             return
         if not address.startswith("#"):
             self.link_activated.emit(address)

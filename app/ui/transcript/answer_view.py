@@ -58,7 +58,7 @@ class AnswerView(MessageView):
         self._parts = AnswerParts(self, self._width)
         self._parts.sources = self._sources.known
         self._parts.link_activated.connect(self.link_activated)
-        self._parts.source_asked.connect(self._ask_for_source)
+        self._parts.source_requested.connect(self._ask_for_source)
         self._parts.looked_for.connect(self.looked_for)
         self._parts.grown.connect(self.grown)
         self._status = EngineStatus(Phase.THINKING)
@@ -224,14 +224,14 @@ class AnswerView(MessageView):
 
     def _ask_for_source(self, number: int) -> None:
         if (found := self._sources.known.get(number)) is not None:
-            self.source_asked.emit(found)
+            self.source_requested.emit(found)
 
     def _show_sources(self) -> None:
         """Show the sources below the last answer to their question, once it is complete."""
         shown = not self._writing and not self._goes_on and bool(self._sources.known)
         if shown and self._source_row is None:
             self._source_row = AnswerSources(self)
-            self._source_row.asked.connect(self.source_asked)
+            self._source_row.asked.connect(self.source_requested)
             self._source_row.set_width(self._width)
             self.column.insertWidget(self.column.indexOf(self.stats), self._source_row)
         if self._source_row is not None:

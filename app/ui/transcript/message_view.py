@@ -37,12 +37,12 @@ def has_notes(widget: QWidget) -> bool:
 class MessageView(QWidget):
     """The interface between the transcript and a message.
 
-    link_activated: the address of a link that was followed. source_asked: an Attachment with a source. acted: a
+    link_activated: the address of a link that was followed. source_requested: an Attachment with a source. acted: a
     MessageAction for this message. grown: its texts changed.
     """
 
     link_activated = Signal(str)
-    source_asked = Signal(object)
+    source_requested = Signal(object)
     looked_for = Signal(QWidget, int)  # a part, and the offset of a footnote's place from its top
     acted = Signal(object)
     grown = Signal()

@@ -36,12 +36,12 @@ from app.ui.transcript.text_stream import TextStream
 class Transcript(QScrollArea):
     """The messages of one chat.
 
-    link_activated: the address of a link that was followed. source_asked: an Attachment with a source. acted: a
+    link_activated: the address of a link that was followed. source_requested: an Attachment with a source. acted: a
     MessageAction.
     """
 
     link_activated = Signal(str)
-    source_asked = Signal(object)
+    source_requested = Signal(object)
     acted = Signal(object)
     files_given = Signal(list)  # paths that were dropped on an editor or pasted there
     edited = Signal(str, str)  # as in MessageColumn
@@ -61,7 +61,7 @@ class Transcript(QScrollArea):
         self._reach = ContextReach(self._column)
         self.selection = TextSelection(self, self._column)
         self.selection.link_activated.connect(self.link_activated)
-        self.selection.note_asked.connect(lambda text: self.acted.emit(MessageAction("note", "", text)))
+        self.selection.note_requested.connect(lambda text: self.acted.emit(MessageAction("note", "", text)))
         self.text_find = TextFind(
             self, self._column, lambda index: self._go_to(index, theme.px(24)), self._show_part, self._top_message
         )
@@ -303,7 +303,7 @@ class Transcript(QScrollArea):
 
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
-        view.source_asked.connect(self.source_asked)
+        view.source_requested.connect(self.source_requested)
         view.looked_for.connect(self._look_for)
         view.edit_opened.connect(self._hold_editor)
         view.files_given.connect(self.files_given)

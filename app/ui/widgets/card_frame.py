@@ -53,12 +53,12 @@ def chip_width(words: str) -> float:
 class CardFrame(QWidget):
     """A card, CARD_PX high unless `high_px` is set.
 
-    pressed: a click or Enter. menu_asked: the position of a context menu, in global coordinates.
+    pressed: a click or Enter. menu_requested: the position of a context menu, in global coordinates.
     """
 
     pressed = Signal()
-    menu_asked = Signal(object)
-    step_asked = Signal(int, int)  # columns, rows: an arrow key moves to another card
+    menu_requested = Signal(object)
+    step_requested = Signal(int, int)  # columns, rows: an arrow key moves to another card
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -162,16 +162,16 @@ class CardFrame(QWidget):
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         keyboard = event.reason() == QContextMenuEvent.Reason.Keyboard
-        self.menu_asked.emit(self.mapToGlobal(self.rect().center()) if keyboard else event.globalPos())
+        self.menu_requested.emit(self.mapToGlobal(self.rect().center()) if keyboard else event.globalPos())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = Qt.Key(event.key())
         if key in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
             self.pressed.emit()
         elif key in _STEPS:
-            self.step_asked.emit(_STEPS[key] * (-1 if self.isRightToLeft() else 1), 0)
+            self.step_requested.emit(_STEPS[key] * (-1 if self.isRightToLeft() else 1), 0)
         elif key in {Qt.Key.Key_Up, Qt.Key.Key_Down}:
-            self.step_asked.emit(0, 1 if key == Qt.Key.Key_Down else -1)
+            self.step_requested.emit(0, 1 if key == Qt.Key.Key_Down else -1)
         else:
             super().keyPressEvent(event)
 
@@ -207,7 +207,7 @@ class CardGrid(QWidget):
             if card not in self._known:
                 self._known.add(card)
                 card.setParent(self)
-                card.step_asked.connect(lambda across, down, card=card: self._step(card, across, down))
+                card.step_requested.connect(lambda across, down, card=card: self._step(card, across, down))
         self._place()
         for card in self.cards:
             card.show()

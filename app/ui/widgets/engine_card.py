@@ -49,10 +49,10 @@ def gpu_of(sample: MachineSample, name: str) -> GpuSample | None:
 class EngineCard(PlainButton):
     """Dot, name and state; a progress bar while a model loads, a VRAM bar while one is on a GPU.
 
-    load_stop_asked: the user cancels the load.
+    load_stop_requested: the user cancels the load.
     """
 
-    load_stop_asked = Signal()
+    load_stop_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent=parent)
@@ -67,7 +67,7 @@ class EngineCard(PlainButton):
         self._head.addWidget(self.name, 1)
         self.stop = IconButton("close", tr("Stop loading"))
         self.stop.glyph_px, self.stop.height_px = 14, 32
-        self.stop.clicked.connect(self.load_stop_asked)
+        self.stop.clicked.connect(self.load_stop_requested)
         self.stop.setParent(self)  # over the corner, not in the layout: the lines below must keep their width
         self.progress = Progress(tr("Loading"), height=4)
         self.line = Label("", "meta", elide=True)

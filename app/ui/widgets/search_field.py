@@ -45,7 +45,7 @@ class SearchField(GlassField):
     left = Signal()
     stepped = Signal(int)
     entered = Signal()
-    rename_asked = Signal()  # F2
+    rename_requested = Signal()  # F2
     focus_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -73,7 +73,7 @@ class SearchField(GlassField):
         elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
             self.entered.emit()
         elif key == Qt.Key.Key_F2:
-            self.rename_asked.emit()
+            self.rename_requested.emit()
         else:
             super().keyPressEvent(event)
 

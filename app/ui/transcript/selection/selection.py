@@ -72,7 +72,7 @@ class TextSelection(QObject):
 
     began = Signal()
     link_activated = Signal(str)
-    note_asked = Signal(str)  # the selected text, for the notes of the project
+    note_requested = Signal(str)  # the selected text, for the notes of the project
 
     def __init__(self, area: QScrollArea, column: Column) -> None:
         super().__init__(area)
@@ -371,7 +371,7 @@ class TextSelection(QObject):
             menu.add(tr("Copy"), "copy", self.copy, shown("Ctrl+C"))
             menu.add(tr("Copy as Markdown"), "code", lambda: self.copy(markdown=True))
             if self._has_notes:
-                menu.add(tr("Add to notes…"), "file", lambda: self.note_asked.emit(self.plain_text()))
+                menu.add(tr("Add to notes…"), "file", lambda: self.note_requested.emit(self.plain_text()))
             menu.addSeparator()
         column = self._column
         which = min(column.first_visible(point.y()), len(column.views) - 1)

@@ -161,7 +161,7 @@ def test_buttons_ask_and_the_card_opens_its_details(make: Make, qtbot: QtBot) ->
     QTest.mouseClick(card, Qt.MouseButton.LeftButton, pos=QPoint(40, 30))
     QTest.keyClick(card, Qt.Key.Key_Return)
     assert asked == [(ENTRY.id, "download"), (ENTRY.id, "details"), (ENTRY.id, "details")]
-    with qtbot.waitSignal(card.menu_asked):
+    with qtbot.waitSignal(card.menu_requested):
         QTest.mouseClick(card.buttons["more"], Qt.MouseButton.LeftButton)
 
 

@@ -309,7 +309,7 @@ def test_tab_stays_inside(scene: MakeScene) -> None:
 def test_its_foot_lets_the_model_go_or_stops_a_load(scene: MakeScene, qtbot: QtBot) -> None:
     s = scene(OWN)
     asked: list[bool] = []
-    s.parts.models_page_asked.connect(lambda: asked.append(True))
+    s.parts.models_page_requested.connect(lambda: asked.append(True))
     s.parts.open_menu()
     assert s.menu.letting_go.text() == "Unload Pip"
     qtbot.mouseClick(s.menu.letting_go, Qt.MouseButton.LeftButton)

@@ -137,7 +137,7 @@ def test_it_shows_the_line_the_bar_and_on_request_the_reasons(popup: PlacementPo
 def test_the_slider_asks_shows_and_only_apply_changes(popup: PlacementPopup, qtbot: QtBot) -> None:
     asked: list[float | None] = []
     chosen: list[float | None] = []
-    popup.preview_asked.connect(asked.append)
+    popup.preview_requested.connect(asked.append)
     popup.budget_chosen.connect(chosen.append)
     assert numbers_in(popup.value.words) == ["21.5", "24 GB"]
     assert popup.apply.isHidden()
@@ -159,7 +159,7 @@ def test_the_slider_asks_shows_and_only_apply_changes(popup: PlacementPopup, qtb
 def test_automatic_is_one_press_or_double_click_away(popup: PlacementPopup, qtbot: QtBot) -> None:
     asked: list[float | None] = []
     chosen: list[float | None] = []
-    popup.preview_asked.connect(asked.append)
+    popup.preview_requested.connect(asked.append)
     popup.budget_chosen.connect(chosen.append)
     popup.slider.setValue(80)
     qtbot.keyClick(popup.slider, Qt.Key.Key_Backspace)
