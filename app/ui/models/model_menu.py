@@ -74,7 +74,7 @@ class ModelMenu(Popover):
     """The model menu.
 
     chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload, cancel_load,
-    placement_requested, compare_requested, all_models: actions at its foot. again: id of the answer that the chosen model
+    placement_requested, compare_requested, all_models: its actions. again: id of the answer that the chosen model
     regenerates; empty if the choice is for the next messages.
     """
 
