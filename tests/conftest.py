@@ -155,35 +155,46 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
-def _kernels_of_this_checkout(config: pytest.Config, whole_run: Path) -> Path:
-    """The folder that keeps machine code from run to run, for these very kernels of tests and benchmarks.
-
-    The product's kernels have a folder inside it for each state of their sources; compiling all of them takes 5 minutes
-    of CPU time. `pytest --cache-clear` deletes it.
+@pytest.fixture(scope="session")
+def kept_folder(request: pytest.FixtureRequest, whole_run: Path) -> Callable[[str, str], Path]:
+    """Return, by name and digest of what it is made of, a folder that lasts from run to run. Those of other digests are
+    deleted; `pytest --cache-clear` deletes all.
     """
-    if getattr(config, "cache", None) is None:  # -p no:cacheprovider
-        return whole_run / "kernels"
+    cache = getattr(request.config, "cache", None)
+
+    def folder(name: str, digest: str) -> Path:
+        if cache is None:  # -p no:cacheprovider
+            return whole_run / name
+        root = cache.mkdir(name)
+        for other in root.iterdir():
+            if other.name != digest[:24]:
+                shutil.rmtree(other, ignore_errors=True)
+        return root / digest[:24]
+
+    return folder
+
+
+def _digest_of_kernels() -> str:
+    """Return the digest of the kernels of tests and benchmarks. The product's kernels have a folder inside theirs for
+    each state of their sources; compiling all of them takes 5 minutes of CPU time.
+    """
     digest = hashlib.sha256()
     for folder in ("native_kernels", "benchmarks"):
         for source in sorted((Path(__file__).parent / folder).rglob("*.py")):
             if b"@kernel" in (content := source.read_bytes()):
                 digest.update(source.name.encode() + b"\0" + content)
-    root = config.cache.mkdir("kernels")
-    for other in root.iterdir():
-        if other.name != digest.hexdigest()[:24]:
-            shutil.rmtree(other, ignore_errors=True)
-    return root / digest.hexdigest()[:24]
+    return digest.hexdigest()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_kernels(request: pytest.FixtureRequest, whole_run: Path) -> Iterator[None]:
+def shared_kernels(kept_folder: Callable[[str, str], Path], whole_run: Path) -> Iterator[None]:
     """One folder for the machine code of all tests, of the workers beside this one and of the processes that tests
     start: it is compiled once. A folder that the environment names is used instead. Processes that tests start share
     bytecode, too, where the environment keeps it out of the source tree.
     """
     with pytest.MonkeyPatch.context() as patch:
         if "HEARTH_KERNELS_CACHE" not in os.environ:
-            patch.setenv("HEARTH_KERNELS_CACHE", str(_kernels_of_this_checkout(request.config, whole_run)))
+            patch.setenv("HEARTH_KERNELS_CACHE", str(kept_folder("kernels", _digest_of_kernels())))
         if "HEARTH_CUDA_CACHE" not in os.environ:
             patch.setenv("HEARTH_CUDA_CACHE", str(whole_run / "cubins"))
         if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # each process would compile our modules: 0.8 s
