@@ -46,8 +46,6 @@ if sys.dont_write_bytecode:  # out of the source tree, but kept: rewriting all a
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "bytecode")
 
-_SOME_COLLECTIONS = 4  # of the young objects, since the last full one; Python waits for 10
-
 BLAS = ThreadpoolController()  # NumPy's, which the import above has loaded
 BLAS.limit(limits=1, user_api="blas")
 
@@ -78,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collectstart() -> None:
-    """Collect no garbage meanwhile: what is made stays. It took each worker 1.5 s of 9."""
+    """Collect no garbage meanwhile: 1.5 s of 9."""
     gc.disable()
 
 
@@ -96,10 +94,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Let one thread multiply matrices again: loading a model sets the number. Threads of BLAS spin while they wait for
     each other. Beside other processes, two took 25 s of CPU time for the 7 s of `test_reference_data`.
 
-    Behind a module, what is still there stays to the end, torch and Qt among it: left out of later collections, too.
+    What is left behind a module, torch and Qt among it, is frozen, too.
     """
     collect_due()
-    if (nextitem is None or nextitem.path != item.path) and gc.get_count()[2] >= _SOME_COLLECTIONS:
+    if (nextitem is None or nextitem.path != item.path) and gc.get_count()[2] >= 4:
         gc.collect()
         gc.freeze()
     BLAS.limit(limits=1, user_api="blas")
@@ -157,9 +155,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def kept_folder(request: pytest.FixtureRequest, whole_run: Path) -> Callable[[str, str], Path]:
-    """Return, by name and digest of what it is made of, a folder that lasts from run to run. Those of other digests are
-    deleted; `pytest --cache-clear` deletes all.
-    """
+    """Return a folder that lasts from run to run, by its name and the digest of what it is made of."""
     cache = getattr(request.config, "cache", None)
 
     def folder(name: str, digest: str) -> Path:
@@ -175,7 +171,7 @@ def kept_folder(request: pytest.FixtureRequest, whole_run: Path) -> Callable[[st
 
 
 def _digest_of_kernels() -> str:
-    """Return the digest of the kernels of tests and benchmarks. The product's kernels have a folder inside theirs for
+    """Digest the kernels of tests and benchmarks. The product's kernels have a folder inside theirs for
     each state of their sources; compiling all of them takes 5 minutes of CPU time.
     """
     digest = hashlib.sha256()

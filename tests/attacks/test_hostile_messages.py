@@ -89,8 +89,9 @@ MESSAGES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def heap_of_this_module() -> None:
-    """No collection goes through what other modules have left: that takes 80 ms and more. It stays frozen, as do the
-    tests that were collected: in the heap again, each later full collection would go through them.
+    """No collection goes through what other modules have left: that takes 80 ms and more.
+
+    It stays frozen: to unfreeze is to have each later collection go through all collected tests.
     """
     gc.collect()
     gc.freeze()

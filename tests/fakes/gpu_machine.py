@@ -34,7 +34,7 @@ class FakeGpuMachine:
         self.make: Callable[[], FakeGpu] = FakeGpu
         self._file = folder / "slow.json"
         a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6).save(self._file)
-        patch.setattr(sample_activity, "_TOKENS", 64)  # 4,096 would take each first load 3 s
+        patch.setattr(sample_activity, "_TOKENS", 64)  # 4,096 take 3 s
         patch.setattr(choice, "open_gpu", self._open)
         patch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(captures=True))
 

@@ -407,7 +407,7 @@ def _predictors(layer_bytes: int, codecs: tuple[str, ...]) -> PredictorBytes:
     return PredictorBytes(held, held, codecs, (None,) * len(codecs), np.zeros(len(codecs), np.bool_))
 
 
-@lru_cache(maxsize=4)  # of one model: its placements for several contexts and budgets, in each mode
+@lru_cache(maxsize=4)  # the placements of one model: each mode, several contexts
 def _hottest(config: ModelConfig, mode: Mode, sparsity: Sparsity, codecs: tuple[str, ...], unit: int | None) -> Hottest:
     """Return the sorted neurons. Cost: half of an estimate."""
     predictors = _predictors(0, codecs) if mode == "sparse" else None

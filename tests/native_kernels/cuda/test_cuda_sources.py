@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-import os
 import pickle
 import re
 import struct
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from native_kernels.cuda.runtime.modules import (
     source_of,
     sources,
 )
-from native_kernels.cuda.runtime.nvrtc import CompilationError, Compiled, Compiler, CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.nvrtc import CompilationError, Compiler, CompilerUnavailableError, compiler
 
 REGISTERS = 1 << 16  # of a block, for all architectures
 MAX_THREADS = b"\x04\x05\x0c\0"  # EIATTR_MAX_THREADS in a cubin, with three u32
@@ -82,34 +82,27 @@ def _every_source_everywhere() -> list[Any]:
     return found
 
 
-def _compiled(nvrtc: Compiler, name: str, architecture: int, cache: pytest.Cache | None) -> Compiled:
-    """Return a source's machine code and the compiler's report. From run to run they are kept as long as the sources
-    and the compiler are the same: 30 s for all. `pytest --cache-clear` deletes them.
-    """
-    (source, headers), driver_of_it = source_of(name), Path(inspect.getfile(Compiler)).read_bytes()
-    digest = hashlib.sha256(repr((source, headers, nvrtc.path, nvrtc.version, driver_of_it)).encode()).hexdigest()
-    kept = None if cache is None else cache.mkdir("cuda_sources") / f"{name}-{architecture}"
-    if kept is not None and kept.is_file():
-        of, compiled = pickle.loads(kept.read_bytes())
-        if of == digest:
-            return compiled
-    anew = {"COMPILED_ANEW": time.time_ns()}  # NVRTC 13 keeps what it made, and then reports nothing
-    compiled = nvrtc.compile(source, f"{name}.cu", architecture, anew, headers)
-    if kept is not None:
-        fresh = kept.with_suffix(f".{os.getpid()}")
-        fresh.write_bytes(pickle.dumps((digest, compiled)))
-        fresh.replace(kept)
-    return compiled
+@pytest.fixture(scope="module")
+def kept(nvrtc: Compiler, kept_folder: Callable[[str, str], Path]) -> Path:
+    """What earlier runs compiled of the same sources: 20 s of CPU time."""
+    made_of = nvrtc.path, nvrtc.version, Path(inspect.getfile(Compiler)).read_bytes(), list(map(source_of, sources()))
+    folder = kept_folder("cuda_sources", hashlib.sha256(repr(made_of).encode()).hexdigest())
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.mark.parametrize(("name", "architecture"), _every_source_everywhere())
-def test_every_source_compiles_without_spills(
-    request: pytest.FixtureRequest, nvrtc: Compiler, name: str, architecture: int
-) -> None:
+def test_every_source_compiles_without_spills(nvrtc: Compiler, kept: Path, name: str, architecture: int) -> None:
     if architecture not in nvrtc.architectures():
         pytest.skip(f"NVRTC {nvrtc.version} does not know {architecture}")
-    source, _ = source_of(name)
-    compiled = _compiled(nvrtc, name, architecture, getattr(request.config, "cache", None))
+    source, headers = source_of(name)
+    if not (file := kept / f"{name}-{architecture}").exists():
+        anew = {"COMPILED_ANEW": time.time_ns()}  # NVRTC 13 keeps what it made, and then reports nothing
+        file.with_suffix(".part").write_bytes(
+            pickle.dumps(nvrtc.compile(source, f"{name}.cu", architecture, anew, headers))
+        )
+        file.with_suffix(".part").replace(file)
+    compiled = pickle.loads(file.read_bytes())
     assert compiled.code.startswith(b"\x7fELF")
     if "ptxas" not in compiled.log:
         pytest.skip(f"NVRTC {nvrtc.version} reports nothing of what it has kept")
