@@ -75,6 +75,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: item.path.parts)
 
 
+def pytest_collectstart() -> None:
+    """Collect no garbage meanwhile: 1.5 s of 9."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave the collected tests out of all later garbage collections: beside 15,000 of them a full one takes 0.8 s.
 
@@ -82,15 +87,19 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.disable()
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Let one thread multiply matrices again: loading a model sets the number. Threads of BLAS spin while they wait for
     each other. Beside other processes, two took 25 s of CPU time for the 7 s of `test_reference_data`.
+
+    What is left behind a module, torch and Qt among it, is frozen, too.
     """
     collect_due()
+    if (nextitem is None or nextitem.path != item.path) and gc.get_count()[2] >= 4:
+        gc.collect()
+        gc.freeze()
     BLAS.limit(limits=1, user_api="blas")
 
 
@@ -144,35 +153,44 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
-def _kernels_of_this_checkout(config: pytest.Config, whole_run: Path) -> Path:
-    """The folder that keeps machine code from run to run, for these very kernels of tests and benchmarks.
+@pytest.fixture(scope="session")
+def kept_folder(request: pytest.FixtureRequest, whole_run: Path) -> Callable[[str, str], Path]:
+    """Return a folder that lasts from run to run, by its name and the digest of what it is made of."""
+    cache = getattr(request.config, "cache", None)
 
-    The product's kernels have a folder inside it for each state of their sources; compiling all of them takes 5 minutes
-    of CPU time. `pytest --cache-clear` deletes it.
+    def folder(name: str, digest: str) -> Path:
+        if cache is None:  # -p no:cacheprovider
+            return whole_run / name
+        root = cache.mkdir(name)
+        for other in root.iterdir():
+            if other.name != digest[:24]:
+                shutil.rmtree(other, ignore_errors=True)
+        return root / digest[:24]
+
+    return folder
+
+
+def _digest_of_kernels() -> str:
+    """Digest the kernels of tests and benchmarks. The product's kernels have a folder inside theirs for
+    each state of their sources; compiling all of them takes 5 minutes of CPU time.
     """
-    if getattr(config, "cache", None) is None:  # -p no:cacheprovider
-        return whole_run / "kernels"
     digest = hashlib.sha256()
     for folder in ("native_kernels", "benchmarks"):
         for source in sorted((Path(__file__).parent / folder).rglob("*.py")):
             if b"@kernel" in (content := source.read_bytes()):
                 digest.update(source.name.encode() + b"\0" + content)
-    root = config.cache.mkdir("kernels")
-    for other in root.iterdir():
-        if other.name != digest.hexdigest()[:24]:
-            shutil.rmtree(other, ignore_errors=True)
-    return root / digest.hexdigest()[:24]
+    return digest.hexdigest()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_kernels(request: pytest.FixtureRequest, whole_run: Path) -> Iterator[None]:
+def shared_kernels(kept_folder: Callable[[str, str], Path], whole_run: Path) -> Iterator[None]:
     """One folder for the machine code of all tests, of the workers beside this one and of the processes that tests
     start: it is compiled once. A folder that the environment names is used instead. Processes that tests start share
     bytecode, too, where the environment keeps it out of the source tree.
     """
     with pytest.MonkeyPatch.context() as patch:
         if "HEARTH_KERNELS_CACHE" not in os.environ:
-            patch.setenv("HEARTH_KERNELS_CACHE", str(_kernels_of_this_checkout(request.config, whole_run)))
+            patch.setenv("HEARTH_KERNELS_CACHE", str(kept_folder("kernels", _digest_of_kernels())))
         if "HEARTH_CUDA_CACHE" not in os.environ:
             patch.setenv("HEARTH_CUDA_CACHE", str(whole_run / "cubins"))
         if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # each process would compile our modules: 0.8 s

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -88,12 +88,13 @@ MESSAGES = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def heap_of_this_module() -> Iterator[None]:
-    """No collection goes through what other modules have left: that takes 80 ms and more."""
+def heap_of_this_module() -> None:
+    """No collection goes through what other modules have left: that takes 80 ms and more.
+
+    It stays frozen: to unfreeze is to have each later collection go through all collected tests.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from fakes.gpu import FakeGpu
 from samples.placement_cases import a_profile
 
 from engine.config import EngineConfig
+from engine.gpu import sample_activity
 from engine.gpu.trial import choice, self_test
 from engine.machine.graphics import GpuInfo
 from engine.placement import memory_plan
@@ -33,6 +34,7 @@ class FakeGpuMachine:
         self.make: Callable[[], FakeGpu] = FakeGpu
         self._file = folder / "slow.json"
         a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6).save(self._file)
+        patch.setattr(sample_activity, "_TOKENS", 64)  # 4,096 take 3 s
         patch.setattr(choice, "open_gpu", self._open)
         patch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(captures=True))
 

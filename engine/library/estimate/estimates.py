@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from engine.config import KvCodec, Mode
+from engine.config import KvCodec, Mode, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
 from engine.library.estimate.coverage import stats_of, variants_of
 from engine.library.estimate.machines import KnownMachine
@@ -30,7 +31,7 @@ from engine.placement.kv_positions import choose_kv_positions
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, PredictorBytes
 from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
-from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
+from engine.placement.placement_problem import Choice, FixedBytes, Hottest, Problem, TokenContext, build_problem
 from engine.placement.solver import solve
 
 KV_CODEC: KvCodec = "f16"  # as models are loaded
@@ -365,15 +366,14 @@ class _Case:
     def _few(self, mode: Mode, sparsity: Sparsity) -> Problem:
         """Return the placement problem of one layer of each kind."""
         few, model = one_layer_of_each(self.sizes), self.sizes.model
-        predictors = self._predictors(few.first_codecs) if mode == "sparse" else None
-        activity = activity_of(few.config, mode, stats_of(few.config, sparsity), predictors)
+        predictors = _predictors(self.predictor_layer_bytes, few.first_codecs) if mode == "sparse" else None
         gpu_neurons = int(model.gpu_bytes.neuron.sum())
         pinned = 0
         if self.machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(self.machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         return build_problem(
             few,
-            activity,
+            _hottest(few.config, mode, sparsity, few.first_codecs, few.unit),
             Machine.of(self.machine.profile, self.machine.threads, self.machine.gpu),
             mode,
             self.token,
@@ -401,9 +401,17 @@ class _Case:
             tied_from=graph_of(self.sizes.model.config).tied_from,
         )
 
-    def _predictors(self, codecs: tuple[str, ...]) -> PredictorBytes:
-        held = np.full(len(codecs), self.predictor_layer_bytes, np.int64)
-        return PredictorBytes(held, held, codecs, (None,) * len(codecs), np.zeros(len(codecs), np.bool_))
+
+def _predictors(layer_bytes: int, codecs: tuple[str, ...]) -> PredictorBytes:
+    held = np.full(len(codecs), layer_bytes, np.int64)
+    return PredictorBytes(held, held, codecs, (None,) * len(codecs), np.zeros(len(codecs), np.bool_))
+
+
+@lru_cache(maxsize=4)  # the placements of one model: each mode, several contexts
+def _hottest(config: ModelConfig, mode: Mode, sparsity: Sparsity, codecs: tuple[str, ...], unit: int | None) -> Hottest:
+    """Return the sorted neurons. Cost: half of an estimate."""
+    predictors = _predictors(0, codecs) if mode == "sparse" else None
+    return Hottest.of(activity_of(config, mode, stats_of(config, sparsity), predictors), unit)
 
 
 def _steps_of_all(few: Steps, kinds: I64) -> Steps:

@@ -50,6 +50,7 @@ def operators() -> CpuOperators:
 def test_every_family_decodes_several_sequences(
     name: str, references: Callable[[str], Reference], operators: CpuOperators
 ) -> None:
+    one_thread = CpuOperators(Pool(1))
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
     rng = np.random.default_rng(1)
@@ -61,10 +62,10 @@ def test_every_family_decodes_several_sequences(
         if mode == "sparse":
             kinds = ("low_rank", "gate_copy", *(("true_gate",) if config.has_zeros else ()))
             predictor = predictor_of(config, weights, *kinds)
-            executor = SparseExecutor(config, weights, predictor, operators)
+            executor = SparseExecutor(config, weights, predictor, one_thread)
         else:
-            executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, operators)
-        alone = Transformer(config, weights, executor, operators)
+            executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, one_thread)
+        alone = Transformer(config, weights, executor, one_thread)
         for batch in BATCHES.get(name, (3,)):
             caches, wanted = [KVCache(config, 64) for _ in range(batch)], []
             steps = rng.integers(3, config.vocab_size, (3, batch)).tolist()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from support.repetitions import slow, some_daily
 
 from engine.assets import asset_root
@@ -64,6 +67,9 @@ WANTED = {
 }  # fmt: skip
 
 
+OnMachine = Callable[..., tuple[Estimated, ...]]
+
+
 def every(entry: CatalogueEntry) -> str:
     return entry.id
 
@@ -71,11 +77,21 @@ def every(entry: CatalogueEntry) -> str:
 ESTIMATED_DAILY = ("laptop-4060-8gb", "no-gpu", "pc-high", "rtx-3060-12gb")  # each takes some seconds
 
 
-ESTIMATES = Estimates(load_catalogue())  # keeps what it has estimated
+@pytest.fixture(scope="session")
+def estimated(whole_run: Path) -> OnMachine:
+    """The catalogue's estimates for a machine, made by the first worker that asks."""
 
+    @cache
+    def of(name: str, budget: float | None = None) -> tuple[Estimated, ...]:
+        file = whole_run / f"estimates-{name}-{budget}"
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                made = Estimates(load_catalogue()).all(known_machine(load_profile(name)), budget)
+                file.write_bytes(pickle.dumps(made))
+            found: tuple[Estimated, ...] = pickle.loads(file.read_bytes())
+        return found
 
-def estimated(name: str, budget: float | None = None) -> tuple[Estimated, ...]:
-    return ESTIMATES.all(known_machine(load_profile(name)), budget)
+    return of
 
 
 # --- what it says
@@ -305,7 +321,7 @@ def test_entries_are_found_by_id_and_by_words() -> None:
 
 
 @pytest.mark.parametrize("name", some_daily(profile_names(), ESTIMATED_DAILY))
-def test_every_entry_has_a_sound_estimate_on_every_machine(name: str) -> None:
+def test_every_entry_has_a_sound_estimate_on_every_machine(estimated: OnMachine, name: str) -> None:
     for one in estimated(name):
         estimate = one.estimate
         if estimate.fits == "no":
@@ -343,7 +359,7 @@ def test_a_budget_beyond_the_gpu_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", some_daily(profile_names(), ESTIMATED_DAILY))
-def test_what_is_recommended_fits_and_can_be_talked_with(name: str) -> None:
+def test_what_is_recommended_fits_and_can_be_talked_with(estimated: OnMachine, name: str) -> None:
     found = recommended(estimated(name))
     assert found is not None
     assert found.entry.kind == "chat"
@@ -356,14 +372,16 @@ def test_what_is_recommended_fits_and_can_be_talked_with(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "budget"), [("laptop-4060-8gb", None), ("rtx-3060-12gb", None), ("pc-high", None), slow("pc-high", 15.0)]
 )
-def test_what_is_recommended_for_a_gpu_uses_it_and_answers_fluently(name: str, budget: float | None) -> None:
+def test_what_is_recommended_for_a_gpu_uses_it_and_answers_fluently(
+    estimated: OnMachine, name: str, budget: float | None
+) -> None:
     found = recommended(estimated(name, budget))
     assert found is not None
     assert found.estimate.fits in ("gpu", "hybrid")
     assert (found.estimate.low_tok_s or 0) >= FLUENT_TOK_S
 
 
-def test_a_model_that_leaves_the_gpu_unused_is_recommended_after_those_that_use_it() -> None:
+def test_a_model_that_leaves_the_gpu_unused_is_recommended_after_those_that_use_it(estimated: OnMachine) -> None:
     by_id = {one.entry.id: one for one in estimated("laptop-4060-8gb")}
     unused, used = by_id["lfm2.5-8b-a1b"], by_id["qwen3-8b"]
     unused = replace(unused, estimate=replace(unused.estimate, fits="cpu"))
@@ -375,14 +393,14 @@ def test_a_model_that_leaves_the_gpu_unused_is_recommended_after_those_that_use_
     assert recommended([without[one.entry.id] for one in (unused, used)]) == without["lfm2.5-8b-a1b"]
 
 
-def test_a_fluent_model_is_recommended_before_a_better_one_unless_it_is_tiny() -> None:
+def test_a_fluent_model_is_recommended_before_a_better_one_unless_it_is_tiny(estimated: OnMachine) -> None:
     by_id = {one.entry.id: one for one in estimated("no-gpu")}
     halting, fluent, tiny = by_id["qwen3.5-4b"], by_id["lfm2.5-8b-a1b"], by_id["qwen3.5-0.8b"]
     assert recommended([halting, fluent, tiny]) == fluent
     assert recommended([halting, tiny]) == halting
 
 
-def test_models_without_gpu_kernels_are_estimated_on_the_cpu_and_say_so() -> None:
+def test_models_without_gpu_kernels_are_estimated_on_the_cpu_and_say_so(estimated: OnMachine) -> None:
     alone = {one.entry.id for one in estimated("pc-high") if any("CPU alone" in note for note in one.estimate.notes)}
     assert {one.entry.id for one in estimated("pc-high") if one.estimate.fits == "cpu"} <= alone
     assert not {
@@ -398,7 +416,7 @@ def test_models_without_gpu_kernels_are_estimated_on_the_cpu_and_say_so() -> Non
         assert found.vram_bytes == 0
 
 
-def test_what_the_disk_does_not_hold_is_not_recommended() -> None:
+def test_what_the_disk_does_not_hold_is_not_recommended(estimated: OnMachine) -> None:
     models = estimated("pc-high")
     large, small = recommended(models, 100 * 10**9), recommended(models, 5 * 10**9)
     assert large is not None
@@ -408,7 +426,7 @@ def test_what_the_disk_does_not_hold_is_not_recommended() -> None:
     assert recommended(models, 10**9) is None
 
 
-def test_the_fastest_is_recommended_where_all_are_slow() -> None:
+def test_the_fastest_is_recommended_where_all_are_slow(estimated: OnMachine) -> None:
     slow = [one for one in estimated("no-gpu") if (one.estimate.low_tok_s or 0) < READING_TOK_S]
     found = recommended(slow)
     assert found is not None
@@ -416,7 +434,7 @@ def test_the_fastest_is_recommended_where_all_are_slow() -> None:
     assert found.estimate.predicted_tok_s == max(rates)
 
 
-def test_experts_on_the_disk_are_recommended_only_if_nothing_else_fits() -> None:
+def test_experts_on_the_disk_are_recommended_only_if_nothing_else_fits(estimated: OnMachine) -> None:
     models = [one for one in estimated("rtx-3060-12gb") if one.entry.kind == "chat" and not one.entry.gated]
     on_disk = [replace(one, estimate=replace(one.estimate, predicted_tok_s=90.0, low_tok_s=90.0))
                for one in models if one.estimate.fits == "disk"]  # fmt: skip
@@ -427,7 +445,7 @@ def test_experts_on_the_disk_are_recommended_only_if_nothing_else_fits() -> None
     assert what_would_fit([*on_disk, slowest])[0] == slowest
 
 
-def test_what_would_fit_in_place_of_one_that_does_not() -> None:
+def test_what_would_fit_in_place_of_one_that_does_not(estimated: OnMachine) -> None:
     models, known = estimated("rtx-3060-12gb"), load_catalogue()
     large = next(one for one in models if one.entry.id == "relullama-70b-original")
     assert large.estimate.fits == "no"
