@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Any
 
 import pytest
@@ -43,6 +44,34 @@ def no_process_for_diagrams_afterwards() -> Iterator[None]:
     process.end()
 
 
+SHORT = {
+    "chat.chat_memory.SAVE_EVERY_MS": 40,
+    "chat.context_count.AFTER_MS": 20,
+    "documents.documents.TELL_EVERY_MS": 10,
+    "models.model_switch.TYPING_MS": 60,
+    "models.models_controller.START_AFTER_MS": 0,
+    "servers.client_loads.LOOK_MS": 30,
+    "ui.chat.preset_store_dialog.TYPING_MS": 20,
+    "ui.composer.sampling_editor.TYPING_MS": 20,
+    "ui.live.live_page.SHOW_MS": 30,
+    "ui.settings.setting_groups.COPIED_MS": 30,
+    "ui.settings.setting_rows.TYPING_MS": 20,
+    "ui.transcript.message_buttons.COPIED_MS": 30,
+    "ui.transcript.text.code_block.COPIED_MS": 30,
+    "ui.transcript.text_find.GROW_MS": 30,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_pauses() -> Iterator[None]:
+    """Shorten the pauses that spare a person or the disk: the tests waited for them for a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, ms in SHORT.items():
+            patch.setattr(f"app.{name}", ms)
+        patch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))  # how soon a browser page notices its end
+        yield
+
+
 @pytest.fixture(autouse=True)
 def view_filled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine builds the messages in view in one go too; the rest follows in slices."""
@@ -63,6 +92,7 @@ def qapp(qapp: QApplication) -> QApplication:
     """Qt's offscreen platform has no font on Windows, and PDF files without one contain no text."""
     if ON_WINDOWS:
         theme.load_fonts()
+    qapp.setDoubleClickInterval(100)  # tests that click twice wait for longer than that
     return qapp
 
 

@@ -89,7 +89,7 @@ class FakeEngine:
             psutil.Process().kill()
         if request.model == "fake-stuck":
             time.sleep(3600)
-        steps = {"fake-slow": 60, "fake-endless": 1_000_000}.get(request.model, 4)
+        steps = {"fake-slow": 20, "fake-endless": 1_000_000}.get(request.model, 4)
         for step in range(steps + 1):
             self.emit(protocol.Progress(request.id, "loading", step * 1000, steps * 1000))
             if request.model in ("fake-slow", "fake-endless"):
