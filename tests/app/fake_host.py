@@ -271,5 +271,15 @@ def main() -> None:
     os._exit(0)  # Python's own end would crash on the thread that reads stdin
 
 
+def replace_engine() -> None:
+    """Let the program that calls this answer with the fake, in its own process or in another."""
+    from app.clients import engine_worker
+
+    command = [sys.executable, str(Path(__file__).resolve())]
+    process, thread = engine_worker.ProcessHost, engine_worker.InThreadHost
+    engine_worker.ProcessHost = lambda emit, folder: process(emit, folder, command)  # type: ignore
+    engine_worker.InThreadHost = lambda emit: thread(emit, FakeEngine)  # type: ignore
+
+
 if __name__ == "__main__":
     main()
