@@ -18,6 +18,7 @@ from samples.tiny_model import make_tiny_gguf
 from support.systems import ON_WINDOWS
 
 from app.diagrams import process
+from app.documents.reading.reader import DocumentReader, _end
 from app.settings import AppSettings
 from app.ui.look import theme
 from app.ui.transcript import message_builder
@@ -49,7 +50,6 @@ SHORT = {
     "chat.context_count.AFTER_MS": 20,
     "documents.documents.TELL_EVERY_MS": 10,
     "models.model_switch.TYPING_MS": 60,
-    "models.models_controller.START_AFTER_MS": 0,
     "servers.client_loads.LOOK_MS": 30,
     "ui.chat.preset_store_dialog.TYPING_MS": 20,
     "ui.composer.sampling_editor.TYPING_MS": 20,
@@ -70,6 +70,32 @@ def short_pauses() -> Iterator[None]:
             patch.setattr(f"app.{name}", ms)
         patch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))  # how soon a browser page notices its end
         yield
+
+
+@pytest.fixture(scope="module")
+def kept_reading_processes() -> Iterator[None]:
+    """Hand the process of a closed reader of documents to the next one: to start one takes 0.1 s."""
+    kept: list[Any] = []
+    started, close = DocumentReader._started, DocumentReader.close
+
+    def start(reader: DocumentReader, name: str) -> Any:
+        if reader._process is None and kept:
+            reader._process, reader._n_files = kept.pop(), 0
+        return started(reader, name)
+
+    def keep(reader: DocumentReader) -> None:
+        if reader._process is None or reader._turn.locked():  # which is how a reading is cancelled
+            close(reader)
+        else:
+            kept.append(reader._process)
+            reader._process = None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentReader, "_started", start)
+        patch.setattr(DocumentReader, "close", keep)
+        yield
+    for one in kept:
+        _end(one)
 
 
 @pytest.fixture(autouse=True)

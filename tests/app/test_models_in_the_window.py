@@ -11,6 +11,7 @@ from person import Arrive
 from support.systems import kill
 
 from app.clients.engine_status import Phase
+from app.models import models_controller
 from app.settings import AppSettings, load_settings
 
 
@@ -42,7 +43,8 @@ def test_the_model_and_the_choices_are_remembered(arrive: Arrive, tmp_path: Path
     assert again.hearth.choices.engine_options("fake-gpu") == {"vram_budget_gib": 6.0}
 
 
-def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive) -> None:
+def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_controller, "START_AFTER_MS", 100)
     library = FakeLibrary()
     person = arrive(library=library)
     assert library.asked == []
