@@ -45,54 +45,45 @@ def no_process_for_diagrams_afterwards() -> Iterator[None]:
     process.end()
 
 
-SHORT = {
-    "chat.chat_memory.SAVE_EVERY_MS": 40,
-    "chat.context_count.AFTER_MS": 20,
-    "documents.documents.TELL_EVERY_MS": 10,
-    "models.model_switch.TYPING_MS": 60,
-    "servers.client_loads.LOOK_MS": 30,
-    "ui.chat.preset_store_dialog.TYPING_MS": 20,
-    "ui.composer.sampling_editor.TYPING_MS": 20,
-    "ui.live.live_page.SHOW_MS": 30,
-    "ui.settings.setting_groups.COPIED_MS": 30,
-    "ui.settings.setting_rows.TYPING_MS": 20,
-    "ui.transcript.message_buttons.COPIED_MS": 30,
-    "ui.transcript.text.code_block.COPIED_MS": 30,
+SHORT_MS = {
+    "chat.chat_memory.SAVE_EVERY_MS": 40, "chat.context_count.AFTER_MS": 20, "documents.documents.TELL_EVERY_MS": 10,
+    "models.model_switch.TYPING_MS": 60, "servers.client_loads.LOOK_MS": 30, "ui.live.live_page.SHOW_MS": 30,
+    "ui.transcript.message_buttons.COPIED_MS": 30, "ui.transcript.text.code_block.COPIED_MS": 30,
     "ui.transcript.text_find.GROW_MS": 30,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
 def short_pauses() -> Iterator[None]:
-    """Shorten the pauses that spare a person or the disk: the tests waited for them for a minute."""
+    """Shorten the pauses that spare a person or the disk: the tests waited for a minute in all."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, ms in SHORT.items():
+        for name, ms in SHORT_MS.items():
             patch.setattr(f"app.{name}", ms)
-        patch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))  # how soon a browser page notices its end
+        patch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))  # of pages for the browser
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def kept_reading_processes() -> Iterator[None]:
     """Hand the process of a closed reader of documents to the next one: to start one takes 0.1 s."""
     kept: list[Any] = []
-    started, close = DocumentReader._started, DocumentReader.close
+    started, end = DocumentReader._started, DocumentReader.close
 
     def start(reader: DocumentReader, name: str) -> Any:
         if reader._process is None and kept:
             reader._process, reader._n_files = kept.pop(), 0
         return started(reader, name)
 
-    def keep(reader: DocumentReader) -> None:
-        if reader._process is None or reader._turn.locked():  # which is how a reading is cancelled
-            close(reader)
+    def close(reader: DocumentReader) -> None:
+        if reader._process is None or reader._turn.locked():  # else a reading would not be cancelled
+            end(reader)
         else:
             kept.append(reader._process)
             reader._process = None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DocumentReader, "_started", start)
-        patch.setattr(DocumentReader, "close", keep)
+        patch.setattr(DocumentReader, "close", close)
         yield
     for one in kept:
         _end(one)

@@ -82,7 +82,7 @@ class Room(Person):
         super().__init__(qtbot, folder, "in-thread", "fake-gpu", settings, busy_library())
         self.wait_ready()
         self.wait(lambda: self.hearth.controller.open_conversation == self.talk.id)
-        self.hearth.models.refresh()  # which it would do 1.5 s later
+        self.hearth.models.refresh()
         self.wait(lambda: self.hearth.models.rows)
         self.reset()
 

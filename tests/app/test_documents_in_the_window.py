@@ -26,7 +26,7 @@ from app.ui.transcript.answer_sources import AnswerSources
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.widgets.floating import ConfirmDialog, Toast
 
-pytestmark = [pytest.mark.gui, pytest.mark.usefixtures("kept_reading_processes")]
+pytestmark = pytest.mark.gui
 
 ROOT = Path(__file__).parents[2]
 FILLER = "\n\n".join(f"Paragraph {n} tells of the weather in the valley, where it rains often." for n in range(40))

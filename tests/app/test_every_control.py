@@ -89,7 +89,6 @@ def room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
 
 @pytest.fixture
 def narrow_room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
-    """As narrow as the test before left it: each new width lays all of the chat out."""
     yield from used(shared_room, qapp, 1.0, NARROW)
 
 

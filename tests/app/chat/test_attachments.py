@@ -14,8 +14,6 @@ from app.documents import attachment_texts as texts
 from app.documents.attachment_texts import AttachmentError
 from app.documents.reading.reader import display_name
 
-pytestmark = pytest.mark.usefixtures("kept_reading_processes")
-
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
 RUSSIAN = "Тепловой насос работает зимой и летом, и он стоит недорого. " * 30
 JAPANESE = "日本語の文章です。ヒートポンプは冬でも夏でも動きます。" * 30

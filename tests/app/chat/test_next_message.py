@@ -20,7 +20,7 @@ from app.documents.attachment_texts import cut_to, kept_of
 from app.ui.widgets.floating import Toast
 from engine.service.protocol import CountResult
 
-pytestmark = [pytest.mark.gui, pytest.mark.usefixtures("kept_reading_processes")]
+pytestmark = pytest.mark.gui
 
 NOTES = Attachment("notes.txt", "some words", "text")
 

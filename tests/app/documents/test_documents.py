@@ -18,8 +18,6 @@ from app.documents.documents import Documents
 from app.documents.gathering import Given
 from app.documents.index_words import weight
 
-pytestmark = pytest.mark.usefixtures("kept_reading_processes")
-
 MakeDocuments = Callable[[], Documents]
 
 

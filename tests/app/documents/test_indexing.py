@@ -19,8 +19,6 @@ from app.documents import indexing
 from app.documents.index_file import IndexFile
 from app.documents.indexing import Indexer
 
-pytestmark = pytest.mark.usefixtures("kept_reading_processes")
-
 
 class Watched:
     """An indexer whose changes wake the test."""

@@ -18,8 +18,6 @@ from app.documents.documents import Documents
 from app.documents.gathering import Given
 from engine.service.protocol import EmbedResult
 
-pytestmark = pytest.mark.usefixtures("kept_reading_processes")
-
 MEANINGS = ("rent", "heat", "pet")  # a number of the vector for each
 WORDS = {"Miete": "rent", "deposit": "rent", "lease": "rent", "boiler": "heat", "warm": "heat", "dog": "pet"}
 

@@ -28,13 +28,14 @@ from app.errors import ChatFileError, StoreError
 from app.settings import AppSettings
 from app.user_messages import UserMessage
 
-BATCH_CHARS = 1 << 20  # of the process in tests of several batches
-SMALL_BATCHES = f"import sys; from app.chat.imports import process; process.BATCH_CHARS = {BATCH_CHARS}"
+BATCH_CHARS = 1 << 20
 
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = f"{SMALL_BATCHES}; sys.exit(process.main())"
+    code = (
+        f"from app.chat.imports import process; process.BATCH_CHARS = {BATCH_CHARS}; raise SystemExit(process.main())"
+    )
     monkeypatch.setattr(export_reader, "_command", lambda: [sys.executable, "-P", "-c", code])
 
 

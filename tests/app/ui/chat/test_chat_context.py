@@ -21,7 +21,7 @@ from app.ui.chat.chat_context import ChatContext
 from app.ui.chat.chat_page import ChatPage
 from engine.service import protocol
 
-pytestmark = [pytest.mark.gui, pytest.mark.usefixtures("kept_reading_processes")]
+pytestmark = pytest.mark.gui
 
 
 class Room:

@@ -23,7 +23,7 @@ from app.ui.composer.composer import Composer
 from app.ui.look import theme
 from engine.service.protocol import CountResult
 
-pytestmark = [pytest.mark.gui, pytest.mark.usefixtures("kept_reading_processes")]
+pytestmark = pytest.mark.gui
 
 READY = EngineStatus(Phase.READY, "Pip", "CPU, 1 thread", context_used=312, context_total=1024)
 
