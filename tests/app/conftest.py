@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from samples.tiny_model import make_tiny_gguf
 from support.systems import ON_WINDOWS
 
 from app.diagrams import process
+from app.documents.reading.reader import DocumentReader, _end
 from app.settings import AppSettings
 from app.ui.look import theme
 from app.ui.transcript import message_builder
@@ -43,6 +45,50 @@ def no_process_for_diagrams_afterwards() -> Iterator[None]:
     process.end()
 
 
+SHORT_MS = {
+    "chat.chat_memory.SAVE_EVERY_MS": 40, "chat.context_count.AFTER_MS": 20, "documents.documents.TELL_EVERY_MS": 10,
+    "models.model_switch.TYPING_MS": 60, "servers.client_loads.LOOK_MS": 30, "ui.live.live_page.SHOW_MS": 30,
+    "ui.transcript.message_buttons.COPIED_MS": 30, "ui.transcript.text.code_block.COPIED_MS": 30,
+    "ui.transcript.text_find.GROW_MS": 30,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_pauses() -> Iterator[None]:
+    """Shorten the pauses that spare a person or the disk: the tests waited for a minute in all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, ms in SHORT_MS.items():
+            patch.setattr(f"app.{name}", ms)
+        patch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))  # of pages for the browser
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_reading_processes() -> Iterator[None]:
+    """Hand the process of a closed reader of documents to the next one: to start one takes 0.1 s."""
+    kept: list[Any] = []
+    started, end = DocumentReader._started, DocumentReader.close
+
+    def start(reader: DocumentReader, name: str) -> Any:
+        if reader._process is None and kept:
+            reader._process, reader._n_files = kept.pop(), 0
+        return started(reader, name)
+
+    def close(reader: DocumentReader) -> None:
+        if reader._process is None or reader._turn.locked():  # else a reading would not be cancelled
+            end(reader)
+        else:
+            kept.append(reader._process)
+            reader._process = None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentReader, "_started", start)
+        patch.setattr(DocumentReader, "close", close)
+        yield
+    for one in kept:
+        _end(one)
+
+
 @pytest.fixture(autouse=True)
 def view_filled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine builds the messages in view in one go too; the rest follows in slices."""
@@ -63,6 +109,7 @@ def qapp(qapp: QApplication) -> QApplication:
     """Qt's offscreen platform has no font on Windows, and PDF files without one contain no text."""
     if ON_WINDOWS:
         theme.load_fonts()
+    qapp.setDoubleClickInterval(100)  # tests that click twice wait for longer than that
     return qapp
 
 

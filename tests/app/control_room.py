@@ -82,6 +82,7 @@ class Room(Person):
         super().__init__(qtbot, folder, "in-thread", "fake-gpu", settings, busy_library())
         self.wait_ready()
         self.wait(lambda: self.hearth.controller.open_conversation == self.talk.id)
+        self.hearth.models.refresh()
         self.wait(lambda: self.hearth.models.rows)
         self.reset()
 
@@ -126,7 +127,7 @@ class Room(Person):
         for item in list(self.page.composer.draft.items):
             self.page.composer.draft.remove(item.id)
         self.window.resize(*size)
-        glides = self.window.sidebar.width() < 200
+        glides = self.window.sidebar.width() < 200 and size != NARROW
         self.window.sidebar.set_collapsed(False)
         self.window.sidebar.panel.close_search()
         if self.hearth.controller.open_conversation != self.talk.id:

@@ -294,7 +294,7 @@ def lengthened(root: QWidget) -> Iterator[None]:
             if isValid(widget):
                 put(words)
                 widget.setToolTip(tip)
-        if not isinstance(root, QDialog):  # which is closed next
+        if not isinstance(root, QDialog | Popover):  # which is closed next
             _lay_out_anew(root)
 
 

@@ -89,7 +89,7 @@ class FakeEngine:
             psutil.Process().kill()
         if request.model == "fake-stuck":
             time.sleep(3600)
-        steps = {"fake-slow": 60, "fake-endless": 1_000_000}.get(request.model, 4)
+        steps = {"fake-slow": 20, "fake-endless": 1_000_000}.get(request.model, 4)
         for step in range(steps + 1):
             self.emit(protocol.Progress(request.id, "loading", step * 1000, steps * 1000))
             if request.model in ("fake-slow", "fake-endless"):
@@ -269,6 +269,16 @@ def main() -> None:
     if "--deaf" in arguments:
         time.sleep(3600)
     os._exit(0)  # Python's own end would crash on the thread that reads stdin
+
+
+def replace_engine() -> None:
+    """Let the program that calls this answer with the fake, in its own process or in another."""
+    from app.clients import engine_worker
+
+    command = [sys.executable, str(Path(__file__).resolve())]
+    process, thread = engine_worker.ProcessHost, engine_worker.InThreadHost
+    engine_worker.ProcessHost = lambda emit, folder: process(emit, folder, command)  # type: ignore
+    engine_worker.InThreadHost = lambda emit: thread(emit, FakeEngine)  # type: ignore
 
 
 if __name__ == "__main__":

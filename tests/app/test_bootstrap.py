@@ -137,6 +137,7 @@ class Driven(bootstrap.Hearth):
         print("ready", flush=True)
         {act}
 bootstrap.Hearth = Driven
+{before}
 sys.exit(bootstrap.run({location!r}, None, __import__("pathlib").Path({folder!r})))
 """
 
@@ -150,8 +151,14 @@ def programs() -> Iterator[list[subprocess.Popen[str]]]:
         process.communicate()
 
 
-def program(started: list[subprocess.Popen[str]], folder: Path, act: str, location: str) -> subprocess.Popen[str]:
-    code = DRIVER.format(act=act, location=location, folder=str(folder))
+FAKE_ENGINE = "sys.path.append('tests/app'); import fake_host; fake_host.replace_engine()"
+
+
+def program(
+    started: list[subprocess.Popen[str]], folder: Path, act: str, location: str = "process", before: str = FAKE_ENGINE
+) -> subprocess.Popen[str]:
+    """Start it with a fake for the engine, unless before says otherwise."""
+    code = DRIVER.format(act=act, location=location, folder=str(folder), before=before)
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
@@ -166,7 +173,7 @@ def test_closing_the_window_ends_the_program_in_good_order(
     programs: list[subprocess.Popen[str]], tmp_path: Path, location: str
 ) -> None:
     act = "self.controller.send('Tell me a long story'); QTimer.singleShot(100, self.window.close)"
-    process = program(programs, tmp_path, act, location)
+    process = program(programs, tmp_path, act, location, before="")
     out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert out == "ready\n"
@@ -187,9 +194,10 @@ def test_cycles_are_collected_on_the_main_thread_alone(programs: list[subprocess
         "make = lambda: [(one := []).append(one) for _ in range(20_000)]; "
         "made = threading.Thread(target=make); made.start(); made.join(); "
         "print(sorted(seen), flush=True); "
-        "QTimer.singleShot(1500, lambda: (print(sorted(seen), flush=True), self.window.close()))"
+        "self.look = QTimer(interval=50); self.look.start(); self.look.timeout.connect("
+        "lambda: seen and (self.look.stop(), print(sorted(seen), flush=True), self.window.close()))"
     )
-    process = program(programs, tmp_path, act, "process")
+    process = program(programs, tmp_path, act)
     out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert out.splitlines() == ["ready", "[]", "['MainThread']"]
@@ -198,7 +206,7 @@ def test_cycles_are_collected_on_the_main_thread_alone(programs: list[subprocess
 @pytest.mark.gui
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_polite_kill_closes_it_too(programs: list[subprocess.Popen[str]], tmp_path: Path) -> None:
-    process = program(programs, tmp_path, "pass", "process")
+    process = program(programs, tmp_path, "pass")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
@@ -216,7 +224,7 @@ def test_damaged_settings_and_a_fault_of_our_own_are_told_and_the_program_goes_o
         "self.controller.problem.connect(lambda m: print('told', m.title, flush=True)); "
         "QTimer.singleShot(0, lambda: 1 / 0); QTimer.singleShot(200, self.window.close)"
     )
-    process = program(programs, tmp_path, act, "process")
+    process = program(programs, tmp_path, act)
     out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert "open-settings" in out

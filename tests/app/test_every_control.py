@@ -21,7 +21,7 @@ import control_walk as walk
 import places_beside_chats
 import places_of_chats
 import pytest
-from control_room import NARROW, Room
+from control_room import FIRST, NARROW, Room
 from patient_bot import PatientBot
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMenu, QWidget
@@ -72,10 +72,10 @@ def end_answer(room: Room) -> None:
         room.wait_ready()
 
 
-def used(room: Room, app: QApplication, zoom: float) -> Iterator[Room]:
+def used(room: Room, app: QApplication, zoom: float, size: tuple[int, int]) -> Iterator[Room]:
     if theme.current().zoom != zoom:
         theme.apply(app, "light", zoom)
-    room.reset()
+    room.reset(size)
     yield room
     end_answer(room)
     if theme.current().tokens is not theme.LIGHT:
@@ -84,12 +84,17 @@ def used(room: Room, app: QApplication, zoom: float) -> Iterator[Room]:
 
 @pytest.fixture
 def room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
-    yield from used(shared_room, qapp, 1.0)
+    yield from used(shared_room, qapp, 1.0, FIRST)
+
+
+@pytest.fixture
+def narrow_room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
+    yield from used(shared_room, qapp, 1.0, NARROW)
 
 
 @pytest.fixture
 def room_of_large_type(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
-    yield from used(shared_room, qapp, theme.MAX_ZOOM)
+    yield from used(shared_room, qapp, theme.MAX_ZOOM, NARROW)
 
 
 def faults(*found: list[str]) -> None:
@@ -119,10 +124,9 @@ def test_everything_is_named_and_within_reach_of_the_keyboard(room: Room) -> Non
 
 
 @some_places(1, 2, 4, 5)
-def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
-    room.window.resize(*NARROW)
+def test_no_word_is_cut_in_a_small_window(narrow_room: Room, place: str) -> None:
     walk.settle()
-    root = PLACES[place](room)
+    root = PLACES[place](narrow_room)
     faults(walk.cut(root))
     if not isinstance(root, QMenu):
         with walk.lengthened(root):
@@ -132,7 +136,6 @@ def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
 @some_places(0, 3)
 def test_no_word_is_cut_at_the_largest_type(room_of_large_type: Room, place: str) -> None:
     room = room_of_large_type
-    room.window.resize(*NARROW)
     walk.come_to_rest(room.window)  # the larger type is taken up in slices
     root = PLACES[place](room)
     walk.come_to_rest(root)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from fake_library import FakeLibrary, installed
-from fakes.hub import FakeHub
 from person import Arrive
-from support.systems import kill
 
 from app.clients.engine_status import Phase
-from app.settings import AppSettings, load_settings
+from app.models import models_controller
+from app.settings import load_settings
 
 
 def test_the_model_and_the_choices_are_remembered(arrive: Arrive, tmp_path: Path) -> None:
@@ -42,37 +41,10 @@ def test_the_model_and_the_choices_are_remembered(arrive: Arrive, tmp_path: Path
     assert again.hearth.choices.engine_options("fake-gpu") == {"vram_budget_gib": 6.0}
 
 
-def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive) -> None:
+def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_controller, "START_AFTER_MS", 100)
     library = FakeLibrary()
     person = arrive(library=library)
     assert library.asked == []
     person.wait(lambda: library.jobs("catalogue"))
     assert person.hearth.engine.status.phase is Phase.READY
-
-
-@pytest.mark.slow  # a smaller journey than that of test_first_model
-def test_a_model_is_fetched_over_a_kill_and_chatted_with(
-    arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large_gguf: bytes
-) -> None:
-    data = large_gguf
-    with FakeHub(bytes_per_s=len(data) // 2) as hub:
-        hub.connect(monkeypatch, tmp_path)
-        hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
-        hub.fail("*.gguf", stall_after=14 << 20)  # it ends before the kill on no machine
-        person = arrive(model="starter-chat", library="real", settings=AppSettings(temperature=0.0, max_tokens=8))
-        models, pids = person.hearth.models, []
-        person.hearth.library.started.connect(pids.append)  # type: ignore[attr-defined]
-        person.wait_ready()
-        models.refresh()
-        models.download_variant("maker/tiny-GGUF", "q8_0")
-        row_id = "maker/tiny-GGUF-q8_0"
-        person.wait(lambda: (row := models.row(row_id)) and row.download and row.download.done_bytes > 9 << 20)
-        kill(pids[0])
-        assert person.ask("What is the capital of Peru?").text, "the chat does not notice"
-        person.wait(lambda: (row := models.row(row_id)) and row.installed)
-        models.use(row_id)
-        person.wait(lambda: models.row(row_id).in_use)
-        person.wait_ready()
-        assert person.ask("Hello").stats
-        assert person.page.banner is None or not person.page.banner.isVisible()
-        assert len(pids) == 2

@@ -20,6 +20,7 @@ from support.systems import kill
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
+from app.models import model_switch
 from app.models.model_switch import LOAD_LAST
 from app.settings import AppSettings
 from app.shortcuts import command
@@ -162,11 +163,11 @@ def test_what_is_set_while_no_model_is_loaded_loads_none(make_desk: MakeDesk) ->
     desk.controller.unload()
     desk.controller.settings_changed(replace(before, device="cpu"))
     desk.controller.settings_changed(replace(before, device="cpu", threads=2))
-    desk.qtbot.wait(900)
+    desk.qtbot.wait(3 * model_switch.TYPING_MS)
     assert desk.engine.status.phase is Phase.OFF
     desk.controller.settings_changed(replace(before, device="cpu", threads=2, engine_location="process"))
     desk.wait(lambda: desk.pid)
-    desk.qtbot.wait(300)
+    desk.qtbot.wait(3 * model_switch.TYPING_MS)
     assert desk.engine.status.phase is Phase.OFF
     desk.controller.load_last()
     desk.wait_ready()

@@ -377,6 +377,9 @@ class Told(desktop.DesktopIntegration):
     def act(self):
         {act}
 desktop.DesktopIntegration = Told
+sys.path.append("tests/app")
+import fake_host
+fake_host.replace_engine()
 sys.exit(bootstrap.run("in-thread", None, Path({folder!r})))
 """
 

@@ -9,7 +9,8 @@ from desk import Desk, MakeDesk
 from person import Arrive
 
 from app.clients.engine_status import Phase
-from app.servers.client_loads import LOOK_MS, ClientLoads
+from app.servers import client_loads
+from app.servers.client_loads import ClientLoads
 
 pytestmark = pytest.mark.gui
 
@@ -42,7 +43,7 @@ def test_it_waits_for_the_answers_that_run_and_wait(make_desk: MakeDesk, tmp_pat
     desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     desk.wait(lambda: desk.last.text)
     desk.engine.load_wanted.emit(BAMBOO, "")
-    desk.qtbot.wait(2 * LOOK_MS)
+    desk.qtbot.wait(2 * client_loads.LOOK_MS)
     assert (loads.client, desk.controller.switch.wanted, said) == ("", "fake", [])
     (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.engine.status.model == "Bamboo" and desk.engine.is_ready)

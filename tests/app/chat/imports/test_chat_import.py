@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
-from app.chat.imports import process
+from app.chat.imports import export_reader, process
 from app.chat.imports.chat_import import ImportSummary
 from app.chat.store.chat_files import write_json
 from app.chat.store.conversation import Conversation, Message, Role, WholeChat
@@ -27,6 +27,16 @@ from app.chat.store.store import Staged, Store
 from app.errors import ChatFileError, StoreError
 from app.settings import AppSettings
 from app.user_messages import UserMessage
+
+BATCH_CHARS = 1 << 20
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        f"from app.chat.imports import process; process.BATCH_CHARS = {BATCH_CHARS}; raise SystemExit(process.main())"
+    )
+    monkeypatch.setattr(export_reader, "_command", lambda: [sys.executable, "-P", "-c", code])
 
 
 class Place:
@@ -145,15 +155,14 @@ def test_a_folder_is_deleted_with_its_chats_and_comes_back(place: Place, export:
     assert place.rows("conversation WHERE deleted_at IS NULL") == 5
 
 
-def test_many_batches_and_several_files_are_one_import(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("small_batches")
+def test_many_batches_and_several_files_are_one_import(place: Place, tmp_path: Path) -> None:
     """More batches than may wait at once: the process waits for each to be taken."""
-    text = "long " * 400_000
+    text = "long " * 20_000
     for n in range(40):
         write(tmp_path / "in" / f"conversations-{n:03}.json", [simple_gpt_chat(f"c{n}", f"{n} {text}")])
     (tmp_path / "in" / "x.chat").write_bytes(gpt4all_chat())
-    assert 40 * 2 * len(text) > (process.MOST_WAITING + 1) * process.BATCH_CHARS
+    assert 40 * 2 * len(text) > (process.MOST_WAITING + 1) * BATCH_CHARS
     ours = tmp_path / "ours.json"
     write_json(ours, [WholeChat(Conversation(title="Ours"), ())])
     summary = place.imported(tmp_path / "in", ours)
@@ -164,9 +173,10 @@ def test_many_batches_and_several_files_are_one_import(
     assert place.shares[-1] <= 1
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_cancelling_leaves_nothing(place: Place, tmp_path: Path) -> None:
-    text = "long " * 100_000
-    export = write(tmp_path / "conversations.json", [simple_gpt_chat(f"c{n}", f"{n} {text}") for n in range(100)])
+    text = "long " * 20_000
+    export = write(tmp_path / "conversations.json", [simple_gpt_chat(f"c{n}", f"{n} {text}") for n in range(30)])
     taken: list[int] = []
     stage = place.memory.stage
 
@@ -186,7 +196,7 @@ def test_cancelling_leaves_nothing(place: Place, tmp_path: Path) -> None:
     assert not place.done
     assert not place.failed
     place.memory.stage = stage  # type: ignore[method-assign]
-    assert place.imported(export).staged.chats == 100, "the next import begins anew"
+    assert place.imported(export).staged.chats == 30, "the next import begins anew"
 
 
 def test_staged_chats_are_unseen_and_the_next_start_removes_them(qtbot: QtBot, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
+from app.chat import context_count
 from app.chat.store.conversation import Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.documents.attachment_texts import kept_of
@@ -233,7 +234,7 @@ def test_nothing_is_counted_while_an_answer_is_written(room: Room, tmp_path: Pat
     room.desk.wait(lambda: room.composer.status.phase is Phase.WRITING)
     before = len(room.counts)
     room.composer.set_text("meanwhile")
-    room.qtbot.wait(300)
+    room.qtbot.wait(3 * context_count.AFTER_MS)
     assert len(room.counts) == before
     (tmp_path / "go_on").touch()
     room.desk.wait(lambda: room.composer.status.phase is Phase.READY)

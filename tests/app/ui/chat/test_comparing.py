@@ -36,6 +36,7 @@ def library() -> FakeLibrary:
 def with_models(arrive: Arrive) -> Person:
     person = arrive(library=library(), location="in-thread")
     person.wait_ready()
+    person.hearth.models.refresh()
     person.wait(lambda: person.hearth.models.rows)
     return person
 

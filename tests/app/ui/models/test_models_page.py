@@ -288,7 +288,7 @@ def test_the_hub_is_asked_on_enter_or_by_the_button_and_never_while_one_types(en
     room = enter()
     QTest.keyClicks(room.page.search, "relu")
     QTest.keyClick(room.page.search, Qt.Key.Key_Down)
-    QTest.qWait(500)
+    QTest.qWait(50)
     assert room.library.jobs("search") == []
     assert room.page.hub.ask.isVisible()
     assert room.shown() == ["relullama-70b"]

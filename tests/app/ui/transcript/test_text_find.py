@@ -97,7 +97,7 @@ def rest(page: ChatPage, until: Callable[[], bool] = lambda: True) -> None:
     find = page.transcript.text_find
     give_up = time.monotonic() + 30
     while time.monotonic() < give_up:
-        QApplication.processEvents()
+        QTest.qWait(1)
         timers = (find._slices, find._growing, find._settling)
         if find._wanted is None and not any(timer.isActive() for timer in timers) and until():
             return
