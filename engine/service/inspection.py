@@ -117,7 +117,7 @@ class Inspection:
     def event(self, request_id: str) -> protocol.Inspected:
         """Return everything that was recorded; of a very long answer, without the values of each layer."""
         self._active.ended()
-        rows, alone, active = [self._row(one) for one in self._rows], [], self._active.bits_of()
+        rows, alone, active = self._likely(), [], self._active.bits_of()
         for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
             run = one.counted - before.counted
             if not 0 <= run <= _LONGEST_RUN:  # the whole context was computed again
@@ -149,12 +149,18 @@ class Inspection:
             request_id, self._prompt, rows, texts, n_neurons, "" if hot is None else _as_text(hot)
         )
 
-    @staticmethod
-    def _row(one: _Noted) -> dict[str, Any]:
-        scores = np.append(one.logits, one.logit).astype(np.float64)
-        *likely, chosen = (np.exp(scores - scores[0]) / one.total).round(DIGITS).tolist()
-        top = [list(pair) for pair in zip(one.ids.tolist(), likely, strict=True)]
-        return {"id": one.token, "p": chosen, "top": top, "us": round(1e6 * one.seconds)}
+    def _likely(self) -> list[dict[str, Any]]:
+        """Return the rows of all tokens, with their probabilities and times."""
+        if not self._rows:
+            return []
+        scores = np.array([[*one.logits.tolist(), one.logit] for one in self._rows])
+        totals = np.array([[one.total] for one in self._rows])
+        found = (np.exp(scores - scores[:, :1]) / totals).round(DIGITS).tolist()
+        return [
+            {"id": one.token, "p": p[-1], "top": [list(pair) for pair in zip(one.ids.tolist(), p[:-1], strict=True)],
+             "us": round(1e6 * one.seconds)}
+            for one, p in zip(self._rows, found, strict=True)
+        ]  # fmt: skip
 
     def _add_neurons(self, row: dict[str, Any], before: _Noted, one: _Noted) -> None:
         model, counts = self._session.model, one.counts - before.counts

@@ -5,8 +5,9 @@
 
 Within each answer, BLOCK tokens are recorded and BLOCK are not, by turns, so that other load on the PC affects both
 alike; the first of each is not timed, since it was computed before the change.
-decode_ratio: median time of such blocks without the record to that with it, of each answer. end_share: the time to
-make the record after an answer, as a share of the time of decoding. bytes_per_token: of one answer, on the disk.
+Times are CPU time of the thread that decodes. decode_ratio: median time of such blocks without the record to that with
+it, of each answer. end_share: the time to make the record after an answer, as a share of the time of decoding.
+bytes_per_token: of one answer, on the disk.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def cost(name: str, n_answers: int) -> dict[str, Any]:
             if event.token_id is not None and inspects:
                 inspection.token(event)
             if place % BLOCK == 0:
-                started = time.perf_counter()
+                started = time.thread_time()
             elif place % BLOCK == BLOCK - 1:
                 if number >= 0:
                     inspection.close()
-                own[inspects].append((time.perf_counter() - started) / (BLOCK - 1))
-        last = time.perf_counter()
+                own[inspects].append((time.thread_time() - started) / (BLOCK - 1))
+        last = time.thread_time()
         record = inspection.event("a")
-        ended = time.perf_counter() - last
+        ended = time.thread_time() - last
         inspection.close()
         if number < 0:  # recorded as a whole: a token after a pause has no neurons of its own
             n_bytes = len(Record.of(record, name).to_bytes()) / len(record.rows)
