@@ -11,10 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.products.vector_math import some_floats
 from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
-from native_kernels.cpu.runtime.simd import LANES, bits_not_zero, get_int, get_int32, lowest_bit, put_int
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    bits_not_zero,
+    floats,
+    floats_part,
+    get_int,
+    get_int32,
+    lowest_bit,
+    put_int,
+)
 
 GRAIN = 256
 
@@ -79,7 +87,8 @@ def _tally(args: int, lo: int, hi: int, worker: int) -> None:
     if counts == 0:
         return
     for i in range(lo, hi, LANES):
-        bits = bits_not_zero(some_floats(values + 4 * i, hi - i))
+        at, n = values + 4 * i, hi - i
+        bits = bits_not_zero(floats(at)) if n >= LANES else bits_not_zero(floats_part(at, n))
         while bits != 0:
             place = counts + 8 * (i + lowest_bit(bits))
             put_int(place, get_int(place) + 1)
