@@ -214,10 +214,12 @@ class IndexFile:
         connection.execute("DELETE FROM file WHERE path = ?", (path,))
 
     def shrink(self) -> None:
-        """Give the space of removed files back to the disk."""
+        """Give the space of removed files back to the disk. No word of them stays in the file or its log."""
         with self._lock:
             assert self._connection is not None, "open() comes first"
+            self._connection.execute("INSERT INTO words (words) VALUES ('optimize')")
             self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # --- passages
 

@@ -237,7 +237,7 @@ class Indexer:
             path for path in self._files
             if path not in there and path not in kept and not any(is_within(path, folder) for folder in kept)
         ]  # fmt: skip
-        had_some = bool(lost)
+        is_shorter = any(not any(is_within(path, folder) for folder in folders) for path in lost)
         self._index.remove(lost)
         with self._there:
             for path in lost:
@@ -248,7 +248,7 @@ class Indexer:
             during = [path for path in self._work.waiting if path in self._work.changed and _is_document(path, folders)]
             newest = sorted(changed, key=lambda path: -there[path].st_mtime_ns)
             self._work.waiting = dict.fromkeys([*during, *newest])
-        if had_some and not folders:
+        if is_shorter:
             self._index.shrink()
         self._changed()
 

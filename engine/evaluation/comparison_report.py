@@ -15,13 +15,17 @@ _VOTES = ("wins", "losses", "equal", "neither", "won")
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _FORMULA = re.compile(r"""(?:^|(?<=[;,\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])""")
 _STYLE = """
-:root { color-scheme: light dark }
-body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; font: 15px/1.5 system-ui }
-th, td { text-align: right; padding: .3rem 1rem .3rem 0 } :is(th, td):first-child { text-align: left }
-h2 { font-size: 1rem; margin-top: 2.5rem } h3 { font-size: .95rem; margin: 0 } .meta { opacity: .7; font-size: .8rem }
-h2, article p { white-space: pre-wrap; overflow-wrap: anywhere }
-.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1rem }
-article { border: 1px solid #8886; border-radius: 12px; padding: 1rem }
+:root { color-scheme: light dark; --line: light-dark(#e6e1da, #35312d); --meta: light-dark(#71685f, #a0978d) }
+body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; font: 15px/1.5 Inter, system-ui, sans-serif;
+  background: light-dark(#fbfaf8, #1b1917); color: light-dark(#221d19, #eae5df); font-variant-numeric: tabular-nums }
+h1, h2, h3, th { font-weight: 600 } h1 { font-size: 20px } h2 { font-size: 17px; margin: 2.5rem 0 0 }
+h3 { font-size: 15px; margin: 0 } .meta { color: var(--meta); font-size: 12px; margin: 0 }
+table { border-collapse: collapse } th { font-size: 13px } tr { border-bottom: 1px solid var(--line) }
+th, td { text-align: right; padding: 7px 0 7px 2rem } :is(th, td):first-child { text-align: left; padding-left: 0 }
+h2, article p { white-space: pre-wrap; overflow-wrap: anywhere } article p { margin: .75rem 0 0 }
+.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: 14px }
+.answers { margin-top: .75rem } article { border: 1px solid var(--line); border-radius: 12px; padding: 16px }
+article { background: light-dark(#fff, #242120) }
 """
 
 

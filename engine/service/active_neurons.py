@@ -7,6 +7,7 @@ behind each token and read after the next one: nothing waits for the GPU.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Bits = NDArray[np.uint8]
 
+TOGETHER = 16  # tokens whose counts are compared at once: cheaper than code that has left the cache
 MOST_BYTES = 8 << 20  # of an answer: its last tokens; 146 of 32 layers with 14,336 neurons each
 
 
@@ -39,7 +41,7 @@ class ActiveNeurons:
         self._on_cpu: deque[tuple[int, Bits]] = deque(maxlen=most)
         self._on_gpu: deque[tuple[int, Bits]] = deque(maxlen=most)
         self._counters: FfnCounters | None = None  # which count each neuron for this
-        self._low: Bits | None = None  # of the counts after the token before
+        self._low: list[tuple[int, Bits]] = []  # lowest bytes of the counts after each token, not compared yet
         self._noted = 0  # place of the last token
 
     def _keep_up(self) -> None:
@@ -47,10 +49,11 @@ class ActiveNeurons:
         model = self._session.model
         if model.generation == self._generation:
             return
-        self._generation, self._blocks, self._low = model.generation, model.hot_blocks, None
+        self._generation, self._blocks = model.generation, model.hot_blocks
         # A GPU without slots does not count its neurons.
         skips = model.opened.config.has_zeros or model.resolve_mode(self._session.mode) == "sparse"
         self._is_known = skips and (model.gpu is None or self._blocks is not None)
+        self._low.clear()
         self._on_cpu.clear()
         self._on_gpu.clear()
 
@@ -63,23 +66,31 @@ class ActiveNeurons:
         if counters is not self._counters:
             self.close()
             counters.record_per_neuron()
-            self._counters, self._low = counters, None
+            self._counters = counters
+            self._low.clear()
         assert counters.per_neuron is not None, "it was just switched on"
-        low = counters.per_neuron.astype(np.uint8)
-        if self._low is not None:
-            self._on_cpu.append((place, _packed(low != self._low)))
-        self._low = low
+        self._low.append((place, counters.per_neuron.astype(np.uint8)))
+        if len(self._low) > TOGETHER:
+            self._compare()
         self._read_gpu()
         self._noted = place
 
+    def _compare(self) -> None:
+        """Find what each token changed, and keep the counts after the last one."""
+        for (_, before), (place, low) in pairwise(self._low):
+            self._on_cpu.append((place, _packed(low != before)))
+        del self._low[:-1]
+
     def close(self) -> None:
         """Stop counting each neuron."""
+        self._compare()
         if self._counters is not None:
             self._counters.stop_per_neuron()
             self._counters = None
 
     def ended(self) -> None:
-        """Read what the GPU has of the last token."""
+        """Read what the devices have of the last tokens."""
+        self._compare()
         self._read_gpu(last=True)
 
     def bits_of(self) -> dict[int, Bits]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.service import protocol
 from engine.service.active_neurons import ActiveNeurons
-from engine.session.sampling import largest
+from native_kernels.cpu.products.top_scores import TopScores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,14 +47,16 @@ def _as_text(bits: NDArray[np.uint8]) -> str:
 
 @dataclass(eq=False, slots=True)
 class _Noted:
-    """What was copied of one token. ids, probabilities [TOP + 1]: the most likely tokens, and behind them the chosen
-    one. position: of the token in the context. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has
-    it.
+    """What was copied of one token. ids, logits [TOP]: of the most likely tokens. logit: the chosen one's. total: see
+    TopScores. position: of the token in the context. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected
+    has it.
     """
 
     token: int
     ids: I64
-    probabilities: NDArray[np.float64]
+    logits: F32
+    logit: float
+    total: float
     seconds: float
     position: int
     counted: int
@@ -71,6 +73,7 @@ class Inspection:
         """prompt: the token ids before the answer."""
         self._session, self._prompt = session, list(prompt)
         self._rows: list[_Noted] = []
+        self._best: TopScores | None = None
         self._slots: ExpertSlots | None = None
         self._heat: F32 | None = None
         self._active = ActiveNeurons(session)
@@ -80,11 +83,10 @@ class Inspection:
         """Record the token of an event. Cost: a pass over the logits."""
         assert event.logits is not None, "a token has logits"
         assert event.token_id is not None, "the event has a token"
-        now, logits = time.perf_counter(), event.logits
-        ids = largest(logits, min(TOP, logits.size))
-        ids = np.append(ids, event.token_id)
-        top = logits[ids[0]]
-        total = float(np.exp(logits - top).sum())
+        now, logits, best = time.perf_counter(), event.logits, self._best
+        if best is None:
+            best = self._best = TopScores(min(TOP, logits.size))
+        best.find(logits)
         counters, gpu = self._session.transformer.executor.counters, self._session.model.gpu
         slots = None if gpu is None else gpu.expert_slots
         if slots is not self._slots:  # the model was placed again
@@ -92,8 +94,10 @@ class Inspection:
         self._rows.append(
             _Noted(
                 event.token_id,
-                ids,
-                np.exp(logits[ids].astype(np.float64) - float(top)) / total,
+                best.ids.copy(),
+                best.scores.copy(),
+                logits.item(event.token_id),
+                best.total,
                 now - self._left,
                 len(self._prompt) + len(self._rows),
                 counters.tokens,
@@ -113,7 +117,7 @@ class Inspection:
     def event(self, request_id: str) -> protocol.Inspected:
         """Return everything that was recorded; of a very long answer, without the values of each layer."""
         self._active.ended()
-        rows, alone, active = [self._row(one) for one in self._rows], [], self._active.bits_of()
+        rows, alone, active = self._likely(), [], self._active.bits_of()
         for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
             run = one.counted - before.counted
             if not 0 <= run <= _LONGEST_RUN:  # the whole context was computed again
@@ -134,17 +138,29 @@ class Inspection:
                 for name in _BY_LAYER:
                     row.pop(name, None)
         spelt = self._session.model.tokenizer.token_bytes
-        ids = {*self._prompt, *(int(token) for one in self._rows for token in one.ids)}
+        ids = {
+            *self._prompt,
+            *(token for one in self._rows for token in one.ids.tolist()),
+            *(one.token for one in self._rows),
+        }
         texts = {str(token): spelt(token).decode("utf-8", "backslashreplace") for token in sorted(ids)}
         hot, n_neurons = self._active.on_gpu(), self._session.model.opened.config.n_neurons
         return protocol.Inspected(
             request_id, self._prompt, rows, texts, n_neurons, "" if hot is None else _as_text(hot)
         )
 
-    @staticmethod
-    def _row(one: _Noted) -> dict[str, Any]:
-        *top, chosen = zip(one.ids.tolist(), one.probabilities.round(DIGITS).tolist(), strict=True)
-        return {"id": one.token, "p": chosen[1], "top": [list(pair) for pair in top], "us": round(1e6 * one.seconds)}
+    def _likely(self) -> list[dict[str, Any]]:
+        """Return the rows of all tokens, with their probabilities and times."""
+        if not self._rows:
+            return []
+        scores = np.array([[*one.logits.tolist(), one.logit] for one in self._rows])
+        totals = np.array([[one.total] for one in self._rows])
+        found = (np.exp(scores - scores[:, :1]) / totals).round(DIGITS).tolist()
+        return [
+            {"id": one.token, "p": p[-1], "top": [list(pair) for pair in zip(one.ids.tolist(), p[:-1], strict=True)],
+             "us": round(1e6 * one.seconds)}
+            for one, p in zip(self._rows, found, strict=True)
+        ]  # fmt: skip
 
     def _add_neurons(self, row: dict[str, Any], before: _Noted, one: _Noted) -> None:
         model, counts = self._session.model, one.counts - before.counts

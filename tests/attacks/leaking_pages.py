@@ -69,3 +69,42 @@ PAGES: dict[str, str] = {
     "portal and fenced frame": "<portal src='{to}/portal'></portal><fencedframe></fencedframe>",
     "payment and credentials": "<script>try{{new PaymentRequest([{{supportedMethods:'{to}/pay'}}],{{total:{{label:'x',amount:{{currency:'EUR',value:'1'}}}}}}).canMakePayment()}}catch(e){{}}</script>",
 }  # fmt: skip
+
+# A frame has a WebRTC of its own. Each of these hides `frame`, its HTML, from a script that removes frames.
+_GO = (
+    "<body><script id=s>function go(){{p=new RTCPeerConnection({{iceServers:[{{urls:'stun:{host}'}}]}});p.createDataChannel("
+    "'x');p.createOffer().then(o=>p.setLocalDescription(o))}}</script><script>inner=s.outerHTML+'<script>go()<\\/script>';"
+    "frame='<iframe srcdoc=\"'+inner.replaceAll('\"','&quot;')+'\"></iframe>';tree='<p><template shadowroot'+'mode=closed>'+frame+'</template>';"
+    "root=(x={{}},d=document)=>(e=d.createElement('p')).attachShadow({{mode:'closed',...x}});"
+    "add=e=>document.body.append(e);"
+)
+_HIDDEN = {
+    "shadow tree": "r=root();add(e);r.innerHTML=frame",
+    "shadow tree in another": "r=root();add(e);f=root();r.append(e);f.innerHTML=frame",
+    "copied shadow tree": "Object.prototype.clonable=1;root({{clonable:true}}).innerHTML=frame;add(e.cloneNode(true))",
+    "shadow tree of another document": (
+        "root({{}},document.implementation.createHTMLDocument('')).innerHTML=frame;add(document.adoptNode(e))"
+    ),
+    "custom element": (
+        "customElements.define('x-y',class extends HTMLElement{{constructor(){{super();this.attachShadow({{mode:'open'}})"
+        ".innerHTML=frame}}}});add(document.createElement('x-y'))"
+    ),
+    "declared shadow tree": (
+        "</script><p id=d><template ShadowRootMode=open><p></template><script>d.shadowRoot.innerHTML=frame"
+    ),
+    "setHTMLUnsafe": "add(e=document.createElement('p'));e.setHTMLUnsafe(tree)",
+    "parseHTMLUnsafe": "add(Document.parseHTMLUnsafe(tree).querySelector('p'))",
+    "written shadow tree": "document.write('<p><template shadowroot');document.write(tree.slice(23))",
+    "opened document": "setTimeout(()=>{{document.open();document.write(tree);document.close()}},200)",
+    "frame with a prefix": (
+        "f=document.createElementNS('http://www.w3.org/1999/xhtml','x:iframe');f.srcdoc=inner;add(f)"
+    ),
+    "busy page": "document.body.insertAdjacentHTML('beforeend',frame);for(t=Date.now()+1500;Date.now()<t;);",
+    "WebRTC of a frame": "add(f=document.createElement('iframe'));RTCPeerConnection=f.contentWindow.RTCPeerConnection;go()",
+    "javascript address": "location='javascript:'+JSON.stringify(inner)",
+    "patched functions": (
+        "Reflect.apply=MutationObserver.prototype.observe=Element.prototype.remove=()=>0;"
+        "r=root();add(e);r.innerHTML=frame;document.body.insertAdjacentHTML('beforeend',frame)"
+    ),
+}  # fmt: skip
+PAGES |= {name: _GO + script + "</script>" for name, script in _HIDDEN.items()}

@@ -5,8 +5,9 @@
 
 Within each answer, BLOCK tokens are recorded and BLOCK are not, by turns, so that other load on the PC affects both
 alike; the first of each is not timed, since it was computed before the change.
-decode_ratio: median time of a token without the record to that with it, of each answer. end_share: the time to
-make the record after an answer, as a share of the time of decoding. bytes_per_token: of one answer, on the disk.
+Times are CPU time of the thread that decodes. decode_ratio: median time of such blocks without the record to that with
+it, of each answer. end_share: the time to make the record after an answer, as a share of the time of decoding.
+bytes_per_token: of one answer, on the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "results"
 QUESTION = "Tell me a long story about a shy robot called Bolt."
-BLOCK = 5
+BLOCK = 10
 
 
 def main() -> int:
@@ -60,19 +61,20 @@ def cost(name: str, n_answers: int) -> dict[str, Any]:
     times: dict[bool, list[float]] = {False: [], True: []}
     for number in range(-1, n_answers):  # the first answer warms caches and is not counted
         inspection, own = Inspection(session, prompt), {False: list[float](), True: list[float]()}
-        last = time.perf_counter()
+        started = 0.0
         for place, event in enumerate(session.generate(prompt, SamplingConfig(temperature=0.8, seed=max(number, 0)))):
             inspects = number < 0 or (place // BLOCK + number) % 2 == 0
             if event.token_id is not None and inspects:
                 inspection.token(event)
-            now = time.perf_counter()
-            if place % BLOCK == BLOCK - 1 and number >= 0:
-                inspection.close()
-            if place % BLOCK:
-                own[inspects].append(now - last)
-            last = now
+            if place % BLOCK == 0:
+                started = time.thread_time()
+            elif place % BLOCK == BLOCK - 1:
+                if number >= 0:
+                    inspection.close()
+                own[inspects].append((time.thread_time() - started) / (BLOCK - 1))
+        last = time.thread_time()
         record = inspection.event("a")
-        ended = time.perf_counter() - last
+        ended = time.thread_time() - last
         inspection.close()
         if number < 0:  # recorded as a whole: a token after a pause has no neurons of its own
             n_bytes = len(Record.of(record, name).to_bytes()) / len(record.rows)
@@ -80,11 +82,11 @@ def cost(name: str, n_answers: int) -> dict[str, Any]:
         ratios.append(statistics.median(own[False]) / statistics.median(own[True]))
         for inspects, some in own.items():
             times[inspects] += some
-        end_s, all_s = end_s + ended, all_s + sum(own[True])
+        end_s, all_s = end_s + ended, all_s + (BLOCK - 1) * sum(own[True])
     model.close()
     return {
         "answers": n_answers,
-        "tokens": sum(map(len, times.values())),
+        "tokens": (BLOCK - 1) * sum(map(len, times.values())),
         "token_ms": {
             "off": round(1e3 * statistics.median(times[False]), 3), "on": round(1e3 * statistics.median(times[True]), 3)
         },

@@ -4,8 +4,10 @@ Each page has a server of its own on a free port of 127.0.0.1, with addresses th
 wrapper whose policy allows one frame, of that origin; the frame is sandboxed, so that the page has an origin of its own
 and its scripts reach nothing. The wrapper's policy stops any navigation of the frame away from the origin. No Qt.
 
-Chromium 156 ignores `webrtc 'block'`. So a script before the page's own removes WebRTC, and frames, which have it too.
-What is left: frames in a shadow tree, and bugs of the browser.
+Chromium 156 ignores `webrtc 'block'`. So a script before the page's own removes WebRTC, and frames, which have it too,
+from the document and from shadow trees. Nothing but `attachShadow` may make such a tree, because nothing else tells the
+script of it: no declaration in HTML, no copy, and no `document.write`, which puts its text into the page as data.
+What is left: bugs of the browser.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import re
 import secrets
 import threading
 from collections import deque
@@ -32,9 +35,31 @@ _SVG_STYLE = "body { margin: 0 } svg { display: block; max-width: 100vw; max-hei
 _SANDBOX = "allow-scripts"
 _NO_WEBRTC = """<script>{
 for (const name of Object.getOwnPropertyNames(window)) if (/RTC/.test(name)) delete window[name];
-const frames = document.getElementsByTagName("iframe"), { remove } = Element.prototype, { apply } = Reflect;
-const watch = new MutationObserver(() => { while (frames[0]) apply(remove, frames[0], []) });
-watch.observe(document, { childList: true, subtree: true });
+const { apply } = Reflect, { remove, attachShadow } = Element.prototype, { observe } = MutationObserver.prototype;
+const selects = [Document.prototype.querySelector, DocumentFragment.prototype.querySelector];
+let roots = null;
+const watch = new MutationObserver(() => {
+  for (let at = roots, frame; at; at = at.next)
+    while (frame = apply(at.select, at.root, ["iframe, frame"])) apply(remove, frame, []);
+});
+const look = (root, select) => {
+  roots = { root, select, next: roots };
+  apply(observe, watch, [root, { __proto__: null, childList: true, subtree: true }]);
+};
+look(document, selects[0]);
+Element.prototype.attachShadow = function ({ mode, delegatesFocus, slotAssignment }) {
+  const init = { __proto__: null, mode, delegatesFocus, slotAssignment, clonable: false };
+  const root = apply(attachShadow, this, [init]);
+  look(root, selects[1]);
+  return root;
+};
+for (const owner of [Document, Element.prototype, ShadowRoot.prototype])
+  for (const name of Object.getOwnPropertyNames(owner)) if (/Unsafe/.test(name)) delete owner[name];
+const { insertAdjacentHTML } = Element.prototype;
+Document.prototype.write = Document.prototype.writeln = (...parts) => {
+  const at = document.currentScript;
+  apply(insertAdjacentHTML, at ?? document.body, [at ? "beforebegin" : "beforeend", parts.join("")]);
+};
 }</script>"""
 _PERMISSIONS = (
     "accelerometer", "ambient-light-sensor", "attribution-reporting", "autoplay", "bluetooth", "browsing-topics",
@@ -152,6 +177,7 @@ _ALWAYS = {
 
 
 def _document(code: str, kind: Kind) -> str:
+    code = re.sub("shadowrootmode", "data-shadow", code, flags=re.IGNORECASE)
     return f"<!DOCTYPE html>{_NO_WEBRTC}" + (code if kind == "html" else f"<style>{_SVG_STYLE}</style>{code}")
 
 

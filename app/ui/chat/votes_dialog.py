@@ -134,18 +134,20 @@ class VotesDialog(QDialog):
                 old.hide()
                 old.deleteLater()
         grid.setHorizontalSpacing(theme.px(20))
+        grid.setVerticalSpacing(theme.px(2))
         grid.setColumnStretch(0, 1)
         lines = [[tr("Model and mode"), tr("Win rate"), tr("Wins"), tr("Losses"), tr("Equally good"), tr("Neither")]]
         for n, row in enumerate(self.file.rows(), 1):
             share = "–" if row.win_share is None else f"{figure(100 * row.win_share, '.0f')}%"
             lines.append([row.label, share, *map(figure, (row.wins, row.losses, row.equal, row.neither))])
             speed = [rate(row.decode_tok_s), tr("first after {time}", time=seconds(row.ttft_s))]
-            grid.addWidget(Label("  ·  ".join(speed), "meta"), 2 * n + 1, 0, 1, len(lines[0]))
+            grid.addWidget(Label("  ·  ".join(speed), "meta"), 3 * n + 1, 0, 1, len(lines[0]))
         trailing = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         for y, line in enumerate(lines):
             for x, words in enumerate(line):
                 role = "cell" if y else "metastrong"
-                grid.addWidget(Label(words, role, elide=x == 0, align=trailing if x else None), 2 * y, x)
+                grid.addWidget(Label(words, role, elide=x == 0, align=trailing if x else None), 3 * y, x)
+            grid.setRowMinimumHeight(3 * y + 2, theme.px(10))
 
 
 def open_votes(parent: QWidget, path: Path) -> QDialog:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMarginsF, QObject, Qt, QTimer
-from PySide6.QtGui import QPageLayout, QPageSize
+from PySide6.QtGui import QColor, QPageLayout, QPageSize
 from PySide6.QtWidgets import QDialog, QFileDialog, QGraphicsView, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.exports.outline import Scope, outline
@@ -170,6 +170,7 @@ class Preview(QDialog):
         pages.fitToWidth()
         for view in pages.findChildren(QGraphicsView):
             view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+            view.setBackgroundBrush(QColor(theme.current().tokens.bubble))
         column, row = QVBoxLayout(self), QHBoxLayout()
         close, go = Button(tr("Close")), Button(tr("Print"), "primary")
         close.clicked.connect(self.reject)

@@ -11,9 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
-from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_int
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    bits_not_zero,
+    floats,
+    floats_part,
+    get_int,
+    get_int32,
+    lowest_bit,
+    put_int,
+)
 
 GRAIN = 256
 
@@ -28,7 +37,7 @@ class TallyBlock:
     def set_counts(self, counts: I64 | None) -> None:
         """Set the counts for later runs; None turns counting off."""
         self._counts = counts
-        self.at[0] = 0 if counts is None else counts.ctypes.data
+        self.at[0] = 0 if counts is None else address(counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +86,13 @@ def _tally(args: int, lo: int, hi: int, worker: int) -> None:
     values, counts = get_int(args), counts_at(get_int(args + 8), get_int(args + 16))
     if counts == 0:
         return
-    for i in range(lo, hi):
-        place = counts + 8 * i
-        put_int(place, get_int(place) + (1 if get_float(values + 4 * i) != 0 else 0))
+    for i in range(lo, hi, LANES):
+        at, n = values + 4 * i, hi - i
+        bits = bits_not_zero(floats(at)) if n >= LANES else bits_not_zero(floats_part(at, n))
+        while bits != 0:
+            place = counts + 8 * (i + lowest_bit(bits))
+            put_int(place, get_int(place) + 1)
+            bits &= bits - 1
 
 
 def tally_calls(values: F32, tally: Tally, stage: str = "ffn") -> list[Call]:

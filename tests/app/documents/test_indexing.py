@@ -218,12 +218,17 @@ def test_a_removed_folder_leaves_nothing(watched: Watched, folder: Path, tmp_pat
     (other / "kept.txt").write_text("kept")
     watched.indexer.set_folders([str(folder), str(other)])
     watched.wait_idle()
+
+    def stored(word: bytes) -> bool:
+        return any(word in one.read_bytes() for one in (tmp_path / "index").iterdir())
+
+    assert stored(b"paper")
     watched.indexer.set_folders([str(other)])
     watched.wait(lambda: watched.texts() == {"kept.txt": "kept"})
+    watched.wait(lambda: not stored(b"paper"))  # while the index is in use
+    assert stored(b"kept")
     watched.indexer.set_folders([])
-    watched.wait(lambda: watched.texts() == {})
-    watched.close()
-    assert b"first paper" not in (tmp_path / "index" / "documents.db").read_bytes()
+    watched.wait(lambda: watched.texts() == {} and not stored(b"kept"))
 
 
 def test_a_folder_that_is_not_there_keeps_what_is_known(watched: Watched, folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -196,6 +199,29 @@ def test_the_command_computes_only_what_the_file_lacks(tmp_path: Path, capsys: p
     shown = run(capsys, "--out", out)
     assert [row["answers"] for row in shown["rows"]] == [4, 4]
     assert set(ComparisonFile(Path(out)).failures) == {("gone.gguf", "exact", ""), ("gone.gguf", "dense", "")}
+
+
+def test_a_killed_run_goes_on_behind_its_last_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.jsonl"
+    argv = ["starter-chat", "--prompt", "Tell me a story.", "--modes", "exact,sparse", "--seeds", "1,2,3,4",
+            "--out", str(out), "--max-tokens", "40", "--temperature", "1"]  # fmt: skip
+    killed = subprocess.Popen([sys.executable, "-m", "engine", "compare", *argv], stdout=subprocess.DEVNULL)
+    try:
+        while not out.exists() or out.read_bytes().count(b"\n") < 7:
+            assert killed.poll() is None
+            time.sleep(0.005)
+    finally:
+        killed.kill()
+        killed.wait()
+    file = ComparisonFile(out)
+    file.add_vote(file.pairs()[0], "left")
+    before = out.read_bytes()
+    ended = run(capsys, *argv)
+    assert ended["answers"] + ended["already_there"] == 8
+    assert out.read_bytes().startswith(before)
+    answers = [json.loads(line) for line in out.read_bytes().splitlines() if b'"kind": "answer"' in line]
+    assert len({(one["mode"], one["seed"]) for one in answers}) == len(answers) == 8
+    assert len(ComparisonFile(out).votes) == 1
 
 
 @pytest.mark.parametrize(

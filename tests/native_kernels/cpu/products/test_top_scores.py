@@ -1,0 +1,21 @@
+"""The largest scores are those of the sampler, and their sum of exponentials is numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.session.sampling import largest
+from native_kernels.cpu.products.top_scores import TopScores
+
+
+@pytest.mark.parametrize("size", [8, 9, 37, 1000, 70_001])
+@pytest.mark.parametrize("decimals", [0, 7])  # 0: many scores are equal
+def test_top_scores(size: int, decimals: int) -> None:
+    scores = (np.random.default_rng(size).standard_normal(size) * 3).round(decimals).astype(np.float32)
+    found = TopScores(8)
+    found.find(-scores)
+    found.find(scores)
+    assert found.ids.tolist() == largest(scores, 8).tolist()
+    assert found.scores.tolist() == scores[found.ids].tolist()
+    assert found.total == pytest.approx(np.exp(scores.astype(np.float64) - scores.max()).sum(), rel=1e-6)
