@@ -25,6 +25,7 @@ from engine.service.embedder import Embedder
 from engine.service.live import LiveFeed
 from engine.service.request_events import Emit, failure_of, progress_of
 from engine.text.context_fit import checked_overflow, with_summary
+from native_kernels.cuda.runtime.driver import process_failure
 
 if TYPE_CHECKING:
     from engine.prompt_cache.kept_prompts import KeptPrompts
@@ -70,6 +71,7 @@ class EngineHost:
         self._reported: dict[str, Any] = {}  # the placement last reported
         self._reported_generation = 0  # its LoadedModel.generation
         self._reported_draft: dict[str, Any] = {}  # the news "draft" last reported
+        self._lost_gpu = ""  # the failure last reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -107,6 +109,7 @@ class EngineHost:
         """
         wait: float | None = None  # until there is idle work for the model
         while not self._closed.is_set():
+            self._tell_lost_gpu()
             try:
                 request = self._held.popleft() if self._held else self._queue.get(block=block, timeout=wait)
             except queue.Empty:
@@ -298,6 +301,12 @@ class EngineHost:
             "vram_parts_bytes": {} if model.gpu is None else model.gpu.part_bytes,
         }
         self._emit(protocol.News("model", values))
+
+    def _tell_lost_gpu(self) -> None:
+        """Emit news, once, if this process can use no GPU any more."""
+        if not self._lost_gpu and (failure := process_failure()):
+            self._lost_gpu = failure
+            self._emit(protocol.News("gpu_lost", {"reason": failure}))
 
     def _adapt(self) -> float | None:
         """Do one step of adaptation; return the seconds before the next one, None if nothing is left."""
