@@ -222,8 +222,8 @@ class FakeEngine:
             total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0,
             gpu_neuron_load=0.84 if self.on_gpu else None, active_share=0.1, fired_share=0.1,
             vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model=self.name,
-            device="cuda" if self.on_gpu and first not in ("give-up", "lose") else "cpu", device_reason="the GPU is gone",
-            summary=summary, summarised=summarised,
+            device="cpu" if first in ("give-up", "lose") or not self.on_gpu else "cuda",
+            device_reason="the GPU is gone", summary=summary, summarised=summarised,
         )  # fmt: skip
         self.on_gpu = result.device == "cuda"
         self.emit(protocol.Finished(request.id, asdict(result)))

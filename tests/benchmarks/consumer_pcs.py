@@ -76,8 +76,8 @@ def row(model: Path, budget: int, n_cores: int, n_tokens: int) -> dict[str, Any]
     """One run of the bench, on the first n_cores that this process may use; with `error` if it failed."""
     processors = sorted(os.sched_getaffinity(0))
     found: dict[str, Any] = {"model": model.stem, "budget_gib": budget, "cores": n_cores}
-    command = [sys.executable, "-m", "engine", "bench", str(model), "--vram-budget", str(budget), "--json",
-               "--prompt-tokens", "1024", "--gen-tokens", str(n_tokens), "--repeat", "2", "--context", "2048"]  # fmt: skip
+    command = [sys.executable, "-m", "engine", "bench", str(model), "--vram-budget", str(budget), "--context", "2048",
+               "--json", "--prompt-tokens", "1024", "--gen-tokens", str(n_tokens), "--repeat", "2"]  # fmt: skip
     os.sched_setaffinity(0, processors[:n_cores])
     try:
         with contextlib.closing(Pool(default_threads(probe()))) as pool:
