@@ -23,9 +23,8 @@ from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
 from engine.service.embedder import Embedder
 from engine.service.live import LiveFeed
-from engine.service.request_events import Emit, failure_of, progress_of
+from engine.service.request_events import Emit, failure_of, lost_gpu, progress_of
 from engine.text.context_fit import checked_overflow, with_summary
-from native_kernels.cuda.runtime.driver import process_failure
 
 if TYPE_CHECKING:
     from engine.prompt_cache.kept_prompts import KeptPrompts
@@ -71,7 +70,7 @@ class EngineHost:
         self._reported: dict[str, Any] = {}  # the placement last reported
         self._reported_generation = 0  # its LoadedModel.generation
         self._reported_draft: dict[str, Any] = {}  # the news "draft" last reported
-        self._lost_gpu = ""  # the failure last reported
+        self._is_gpu_lost = False  # reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -304,9 +303,9 @@ class EngineHost:
 
     def _tell_lost_gpu(self) -> None:
         """Emit news, once, if this process can use no GPU any more."""
-        if not self._lost_gpu and (failure := process_failure()):
-            self._lost_gpu = failure
-            self._emit(protocol.News("gpu_lost", {"reason": failure}))
+        if not self._is_gpu_lost and (news := lost_gpu()) is not None:
+            self._is_gpu_lost = True
+            self._emit(news)
 
     def _adapt(self) -> float | None:
         """Do one step of adaptation; return the seconds before the next one, None if nothing is left."""
