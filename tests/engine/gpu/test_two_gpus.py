@@ -31,7 +31,6 @@ from engine.service.stdio import serve_stdio
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 T = TypeVar("T")
-ROOT = Path(__file__).resolve().parents[3]
 FAULT = 'extern "C" __global__ void fault(int *at) { *at = 1; }'
 
 
@@ -100,7 +99,7 @@ class Engine:
     """The engine's process, as the window starts it. An Embed request tells its GPU, or breaks that."""
 
     def __init__(self, lost: Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "tests", ROOT)))}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(lost)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
