@@ -361,7 +361,7 @@ def said() -> list[tuple[str, str]]:
         ("inspector.md", f"took {100 * run['end_share']:.1f} % of the time of decoding, and a token took "
                          f"{run['bytes_per_token']:.0f} bytes on the disk"),
     ]  # fmt: skip
-    wine = record("windows-wine-2026-11-27")
+    wine = record("windows-wine-2026-11-29")
     seconds = {name: taken for name, taken, *_ in wine["steps"]}
     set_up = sum(seconds[name] for name in ("wine", "python", "packages", "prefix"))
     n_files = sum(name.startswith("tests/") for name in seconds)
