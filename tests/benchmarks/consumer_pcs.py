@@ -68,8 +68,10 @@ def main() -> int:
 def record(name: str, gpu: str, rows: list[dict[str, Any]]) -> None:
     """Write the rows so far."""
     today = datetime.datetime.now().astimezone().date().isoformat()
-    found = {"date": today, "command": " ".join(sys.argv), "gpu": gpu, "rows": rows}
-    (RESULTS / f"consumer-pcs-{name}-{today}.json").write_text(json.dumps(found, indent=1) + "\n")
+    columns = list(max(rows, key=len))
+    found = {"date": today, "command": " ".join(sys.argv), "gpu": gpu, "columns": columns,
+             "rows": [[each.get(column) for column in columns] for each in rows]}  # fmt: skip
+    (RESULTS / f"consumer-pcs-{name}-{today}.json").write_text(json.dumps(found) + "\n")
 
 
 def row(model: Path, budget: int, n_cores: int, n_tokens: int) -> dict[str, Any]:
