@@ -9,7 +9,7 @@ folder: 2.5 GB. Every step has one more try, because Wine fails at times. docs/i
 Microsoft's runtime libraries, in whose place Wine has its own.
 
 --suite only runs the tests: files that have no result yet, several in a process, with --json for the record of all
-results. They are kept in suite.json of the cache folder. Files that you name run again.
+results. They are kept in suite.jsonl of the cache folder. Files that you name run again.
 """
 
 from __future__ import annotations

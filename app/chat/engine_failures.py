@@ -31,6 +31,9 @@ class EngineFailures(QObject):
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(problems.solve, "engine"))
         engine.died.connect(self._died)
+        self._may_reload = True  # by itself after the GPU was lost; once until the GPU answers again
+        engine.gpu_lost.connect(self._gpu_lost)
+        engine.answered.connect(self._answered)
 
     def revive_engine(self) -> None:
         """Start the engine again if it died too often to be restarted automatically."""
@@ -57,6 +60,15 @@ class EngineFailures(QObject):
         if why.error == "DeviceFailedError":
             self._engine.restart()
             self._switch.load()
+
+    def _gpu_lost(self) -> None:
+        """Load the model into a new process, where the GPU or another one may work."""
+        if self._may_reload:
+            self._may_reload = False
+            self._switch.load()
+
+    def _answered(self) -> None:
+        self._may_reload = self._may_reload or bool(self._engine.status.gpu)
 
     def _load_failed(self, failed: protocol.Failed) -> None:
         self._problems.report("engine", self._switch.with_way_back(self._describe(failed, "load")))

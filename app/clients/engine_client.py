@@ -43,6 +43,7 @@ class EngineClient(QObject):
     load_failed = Signal(object)  # protocol.Failed
     died = Signal(object)  # EngineDied
     unloaded = Signal()  # no model is loaded or loading
+    gpu_lost = Signal()  # no GPU works in the loaded model's process any more; `load` starts a new one
     noted = Signal(str)  # what happened to the loaded model, in one sentence
     lived = Signal(object)  # protocol.Live, while `watch` is on
     counted = Signal(object)  # protocol.CountResult of the last request, or None if counting failed
@@ -73,6 +74,7 @@ class EngineClient(QObject):
         self._cancel_timer = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
         self._cancel_timer.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # the last notes on placement
+        self._is_gpu_lost = False  # to this process
         self._watching = False
         self._keeps: protocol.KeepPrompts | None = None  # the last one
         self._serve_id = ""  # of the last request to the local server
@@ -94,6 +96,8 @@ class EngineClient(QObject):
         if self._answer_id:
             self._wanted = (model, engine, name)
             return
+        if self._is_gpu_lost:
+            self.restart()
         if self._load_id and not self._loaded:
             self._worker.cancel(self._load_id)
         self._cancel_timer.stop()
@@ -268,11 +272,13 @@ class EngineClient(QObject):
         """Restart the engine: a failed GPU is lost to its process. A running answer is lost silently; call `load`
         afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
+        self._is_gpu_lost = False
         self._cancel_timer.stop()
         self._set(
             phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={}, **_NO_DRAFT,
         )  # fmt: skip
         self._worker.restart()
+        self._no_vectors(*self._embeds)
 
     # --- events
 
@@ -296,6 +302,7 @@ class EngineClient(QObject):
     def _on_event(self, event: object) -> None:
         match event:
             case EngineStarted():
+                self._is_gpu_lost = False
                 self.process_started.emit(event.pid)
                 if self._watching:  # a new engine does not know
                     self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}"))
@@ -373,6 +380,10 @@ class EngineClient(QObject):
             case protocol.News() if event.topic == "draft" and self._loaded:
                 model, reason = (str(event.values.get(key) or "") for key in ("model", "reason"))
                 self._set(draft=model, draft_reason=plain_figures(reason))
+            case protocol.News() if event.topic == "gpu_lost" and self._worker.location == "process":
+                self._is_gpu_lost = True
+                if self._loaded:
+                    self.gpu_lost.emit()
             case protocol.News() if event.topic == "model" and self._loaded:
                 self._learn(event.values)
             case protocol.Failed() if not event.id:

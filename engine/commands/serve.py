@@ -84,6 +84,10 @@ class _Serving:
         elif isinstance(event, protocol.Failed):
             self.failed = event
             self.host.close()
+        elif isinstance(event, protocol.News) and event.topic == "gpu_lost":
+            self.clear()
+            words = f"The GPU failed ({event.values['reason']}). The CPU answers from now on: restart the server"
+            print(f"{words} to use the GPU again.", file=sys.stderr, flush=True)
         elif isinstance(event, protocol.News) and event.topic == "load_wanted":
             self._load_other(event.values["model"])
         elif isinstance(event, protocol.News) and event.topic == "unload_wanted":

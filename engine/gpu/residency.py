@@ -199,7 +199,7 @@ class GpuResidency:
             error.hint = "Send the message again: less of the model is on the GPU now."
             self.make_room(at_once=True)
         elif not self.placed.works():
-            error.hint = "Send the message again: the CPU computes it. To try the GPU again, load the model again."
+            error.hint = "Send the message again: the CPU computes it. To use the GPU again, restart Hearth."
             self.give_up(error.message)
 
     def give_up(self, reason: str) -> None:

@@ -23,7 +23,7 @@ from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
 from engine.service.embedder import Embedder
 from engine.service.live import LiveFeed
-from engine.service.request_events import Emit, failure_of, progress_of
+from engine.service.request_events import Emit, failure_of, lost_gpu, progress_of
 from engine.text.context_fit import checked_overflow, with_summary
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class EngineHost:
         self._reported: dict[str, Any] = {}  # the placement last reported
         self._reported_generation = 0  # its LoadedModel.generation
         self._reported_draft: dict[str, Any] = {}  # the news "draft" last reported
+        self._is_gpu_lost = False  # reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -107,6 +108,7 @@ class EngineHost:
         """
         wait: float | None = None  # until there is idle work for the model
         while not self._closed.is_set():
+            self._tell_lost_gpu()
             try:
                 request = self._held.popleft() if self._held else self._queue.get(block=block, timeout=wait)
             except queue.Empty:
@@ -298,6 +300,12 @@ class EngineHost:
             "vram_parts_bytes": {} if model.gpu is None else model.gpu.part_bytes,
         }
         self._emit(protocol.News("model", values))
+
+    def _tell_lost_gpu(self) -> None:
+        """Emit news, once, if this process can use no GPU any more."""
+        if not self._is_gpu_lost and (news := lost_gpu()) is not None:
+            self._is_gpu_lost = True
+            self._emit(news)
 
     def _adapt(self) -> float | None:
         """Do one step of adaptation; return the seconds before the next one, None if nothing is left."""

@@ -357,7 +357,7 @@ class News:
     engine/library/records.py. "model": the loaded model's new placement: placement (as in LoadedModelInfo), notes
     [sentences], name, device, device_reason, GPU, vram_bytes, vram_parts_bytes. "server": a ServerState, at most 4 a
     second. "draft": the smaller model that guesses tokens: model (its name; empty: none), device, n_bytes, reason (why
-    none, in a sentence).
+    none, in a sentence). "gpu_lost": after the error `reason`, this process can use no GPU; a new one may.
     """
 
     type: ClassVar[str] = "news"

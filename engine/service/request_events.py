@@ -1,4 +1,4 @@
-"""Events of a request: throttled progress, and failures. Used by every service."""
+"""Events of a request: throttled progress, failures, and a lost GPU. Used by every service."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from engine.errors import EngineError
 from engine.job import Progress
 from engine.service import protocol
+from native_kernels.cuda.runtime.driver import process_failure
 
 log = logging.getLogger(__name__)
 
@@ -48,3 +49,9 @@ def failure_of(request: protocol.Request, error: Exception) -> protocol.Failed:
     return protocol.Failed(
         request.id, type(error).__name__, str(error) or type(error).__name__, "Report this fault.", True, details
     )
+
+
+def lost_gpu() -> protocol.News | None:
+    """Return the news that this process can use no GPU any more; None if it can, or has used none."""
+    failure = process_failure()
+    return protocol.News("gpu_lost", {"reason": failure}) if failure else None

@@ -5,6 +5,7 @@ written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") 
     "words 50 pace 0.01"   50 words, one each 0.01 s      "crash after 3"   the process dies after 3 words
     "fail after 3"         an EngineError after 3 words    "hang after 3"    no word, no heartbeat any more
     "card after 3"         the GPU fails after 3 words     "give-up"         it is not used from then on
+    "lose"                 as "give-up", and no GPU works in this process any more
     "words 50 until PATH"  49 words, and the last one once that file is there
     "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
     "drop 2"               two messages did not fit        anything else     is repeated
@@ -221,11 +222,13 @@ class FakeEngine:
             total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0,
             gpu_neuron_load=0.84 if self.on_gpu else None, active_share=0.1, fired_share=0.1,
             vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model=self.name,
-            device="cuda" if self.on_gpu and first != "give-up" else "cpu", device_reason="the GPU is gone",
-            summary=summary, summarised=summarised,
+            device="cpu" if first in ("give-up", "lose") or not self.on_gpu else "cuda",
+            device_reason="the GPU is gone", summary=summary, summarised=summarised,
         )  # fmt: skip
         self.on_gpu = result.device == "cuda"
         self.emit(protocol.Finished(request.id, asdict(result)))
+        if first == "lose":
+            self.emit(protocol.News("gpu_lost", {"reason": "CUDA_ERROR_LAUNCH_FAILED"}))
 
 
 def main() -> None:

@@ -141,6 +141,27 @@ def test_a_card_that_fails_costs_the_answer_and_not_the_chat(make_desk: MakeDesk
     assert desk.say("still here").text == "still here "
 
 
+def test_a_gpu_that_a_process_lost_is_used_by_the_next_one(make_desk: MakeDesk) -> None:
+    desk = make_desk(location="process", model="fake-gpu")
+    desk.wait_ready()
+    first = desk.pid
+    assert desk.say("lose").state == MessageState.COMPLETE
+    desk.qtbot.waitUntil(lambda: desk.pid not in (0, first), timeout=10_000)
+    desk.wait_ready()
+    second = desk.pid
+    assert (desk.engine.status.gpu, desk.problem) == ("GeForce RTX 4090", None)
+    assert desk.say("lose").state == MessageState.COMPLETE
+    assert desk.say("by the processor").text == "by the processor "
+    assert (desk.pid, desk.engine.status.gpu) == (second, ""), "no third process by itself"
+    asked: list[object] = []
+    desk.engine.embed(["a text"], "", asked.append)
+    desk.controller.load_model()
+    desk.qtbot.waitUntil(lambda: desk.pid != second, timeout=10_000)
+    desk.wait_ready()
+    assert desk.engine.status.gpu == "GeForce RTX 4090"
+    assert asked == [None], "a request that the old process did not finish is told so"
+
+
 def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: Arrive) -> None:
     person = arrive("in-thread", model="fake-gpu")
     person.wait_ready()

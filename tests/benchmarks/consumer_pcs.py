@@ -15,9 +15,11 @@ import argparse
 import contextlib
 import datetime
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,6 @@ from native_kernels.cpu.runtime.pool import Pool  # noqa: E402
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (6, 8, 11, 12, 16, 24)  # GiB: GTX 1660, RTX 4060, 2080 Ti, 3060, 4080, 4090
 CORES = (4, 6, 8)
-EVERY_CORES_AT = (8, 12)  # the other budgets with the middle number
 SAMPLE_BYTES = 1 << 30
 
 
@@ -43,14 +44,19 @@ def main() -> int:
     parser.add_argument(
         "--record", metavar="NAME", help="write consumer-pcs-NAME-DATE.json to tests/benchmarks/results"
     )
+    parser.add_argument("--tokens", type=int, default=64, help="to decode in each of two measured rounds")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS", help="begin no row after that")
     flags = parser.parse_args()
+    end = time.monotonic() + flags.within
     budgets, cores = flags.budget or BUDGETS, flags.cores or CORES
     gpu, reason = choose_gpu(probe())
     rows: list[dict[str, Any]] = []
     for model in flags.models:
         for budget in budgets:
-            for n in cores if budget in EVERY_CORES_AT or flags.cores else (cores[len(cores) // 2],):
-                rows.append(row(model, budget, n))
+            for n in cores:
+                if time.monotonic() > end:
+                    return 0
+                rows.append(row(model, budget, n, flags.tokens))
                 print(line(rows[-1]), flush=True)
                 if flags.record:
                     record(flags.record, gpu.name if gpu is not None else reason, rows)
@@ -62,16 +68,18 @@ def main() -> int:
 def record(name: str, gpu: str, rows: list[dict[str, Any]]) -> None:
     """Write the rows so far."""
     today = datetime.datetime.now().astimezone().date().isoformat()
-    found = {"date": today, "command": " ".join(sys.argv), "gpu": gpu, "rows": rows}
-    (RESULTS / f"consumer-pcs-{name}-{today}.json").write_text(json.dumps(found, indent=1) + "\n")
+    columns = list(max(rows, key=len))
+    found = {"date": today, "command": " ".join(sys.argv), "gpu": gpu, "columns": columns,
+             "rows": [[each.get(column) for column in columns] for each in rows]}  # fmt: skip
+    (RESULTS / f"consumer-pcs-{name}-{today}.json").write_text(json.dumps(found) + "\n")
 
 
-def row(model: Path, budget: int, n_cores: int) -> dict[str, Any]:
+def row(model: Path, budget: int, n_cores: int, n_tokens: int) -> dict[str, Any]:
     """One run of the bench, on the first n_cores that this process may use; with `error` if it failed."""
     processors = sorted(os.sched_getaffinity(0))
     found: dict[str, Any] = {"model": model.stem, "budget_gib": budget, "cores": n_cores}
-    command = [sys.executable, "-m", "engine", "bench", str(model), "--vram-budget", str(budget), "--json",
-               "--prompt-tokens", "1024", "--gen-tokens", "64", "--context", "2048"]  # fmt: skip
+    command = [sys.executable, "-m", "engine", "bench", str(model), "--vram-budget", str(budget), "--context", "2048",
+               "--json", "--prompt-tokens", "1024", "--gen-tokens", str(n_tokens), "--repeat", "2"]  # fmt: skip
     os.sched_setaffinity(0, processors[:n_cores])
     try:
         with contextlib.closing(Pool(default_threads(probe()))) as pool:

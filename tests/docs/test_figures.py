@@ -99,14 +99,24 @@ def of_projects() -> list[str]:
 
 
 def of_consumer_pcs() -> list[str]:
-    """The table of models within small budgets, row by row."""
+    """The table of models within small budgets, row by row: three cells in one for 4, 6 and 8 CPUs."""
+    found: dict[tuple[str, int], dict[int, Any]] = {}
+    for run in (newest("consumer-pcs-h100"), newest("consumer-pcs-h200")):  # the later one replaces rows
+        for values in run["rows"]:
+            row = dict(zip(run["columns"], values, strict=True))
+            found.setdefault((row["model"], row["budget_gib"]), {})[row["cores"]] = row
     rows = []
-    for row in [*newest("consumer-pcs-h100")["rows"], *newest("consumer-pcs-h200")["rows"]]:
-        on_gpu, on_cpu = row["gpu_bytes_per_token"], row["cpu_bytes_per_token"]
-        rows.append(
-            f"| {row['model']} | {row['budget_gib']} GiB | {row['cores']} | {row['ram_gb_per_s']:.0f} GB/s | "
-            f"{row['decode_tok_s']:.1f} | {row['prefill_tok_s']:,.0f} | {100 * on_gpu / (on_gpu + on_cpu):.0f} % |"
-        )
+    for (model, budget), by_cores in sorted(found.items()):
+        of = [by_cores.get(n) for n in (4, 6, 8)]
+        cells = [
+            " / ".join("–" if row is None else f"{row[name]:{form}}" for row in of)
+            for name, form in (("ram_gb_per_s", ".0f"), ("decode_tok_s", ".1f"), ("prefill_tok_s", ",.0f"))
+        ]
+        shares = [row["gpu_bytes_per_token"] / (row["gpu_bytes_per_token"] + row["cpu_bytes_per_token"])
+                  for row in of if row is not None]  # fmt: skip
+        least, most = round(100 * min(shares)), round(100 * max(shares))
+        share = f"{least} to {most} %" if least < most else f"{most} %"
+        rows.append(f"| {model} | {budget} GiB | {' | '.join(cells)} | {share} |")
     return rows
 
 
@@ -361,7 +371,7 @@ def said() -> list[tuple[str, str]]:
         ("inspector.md", f"took {100 * run['end_share']:.1f} % of the time of decoding, and a token took "
                          f"{run['bytes_per_token']:.0f} bytes on the disk"),
     ]  # fmt: skip
-    wine = record("windows-wine-2026-11-27")
+    wine = record("windows-wine-2026-11-29")
     seconds = {name: taken for name, taken, *_ in wine["steps"]}
     set_up = sum(seconds[name] for name in ("wine", "python", "packages", "prefix"))
     n_files = sum(name.startswith("tests/") for name in seconds)

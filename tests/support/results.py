@@ -6,8 +6,8 @@ the test, its outcome, the reason for a skip. `FILE::` is "ended" after the last
 
 from __future__ import annotations
 
-import json
 import os
+from json import dumps, loads  # tests replace json's own
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,11 @@ KEPT = Path(os.environ["HEARTH_TEST_RESULTS"])
 
 def _add(test: str, outcome: str, reason: str = "") -> None:
     with KEPT.open("a", encoding="utf-8") as file:
-        file.write(json.dumps([test, outcome, reason]) + "\n")
+        file.write(dumps([test, outcome, reason]) + "\n")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    known = {json.loads(line)[0] for line in KEPT.read_text(encoding="utf-8").splitlines()}
+    known = {loads(line)[0] for line in KEPT.read_text(encoding="utf-8").splitlines()}
     items[:] = [item for item in items if item.nodeid not in known]
 
 

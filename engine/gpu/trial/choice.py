@@ -24,7 +24,12 @@ from engine.placement.gpu_bytes import GpuBytes, why_not_on_gpu
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec
 from native_kernels.cuda.prefill_ops import MAX_HEAD_DIM
-from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
+from native_kernels.cuda.runtime.driver import (
+    CudaError,
+    CudaOutOfMemoryError,
+    CudaUnavailableError,
+    process_failure,
+)
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 
 log = logging.getLogger(__name__)
@@ -97,6 +102,8 @@ def open_tried(
             raise Cancelled
 
     check()
+    if failure := process_failure():
+        raise GpuUnusableError(f"a GPU failed before ({failure}), so this process can use none: restart Hearth")
     try:
         with interrupted_by(check):
             gpu, context = budget.opened_and_measured(info, open_gpu)

@@ -28,6 +28,10 @@ SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
 _STATIC_SHARED, _DYNAMIC_SHARED, _CARVEOUT = 1, 8, 9  # kernel attributes, CUfunction_attribute
 _NON_BLOCKING = 1  # a stream that does not synchronise with the default one
+# Errors after which CUDA refuses everything to this process, on other GPUs too (cuda.h, CUresult). "Unknown" is among
+# them only while waiting for the GPU, as after a PC slept.
+_FINAL = frozenset({214, 220, 226, 700, 702, 710, *range(714, 720), 721})
+_UNKNOWN = 999
 _URGENT = -(1 << 16)  # beyond any GPU's range: the driver clamps it to the highest priority
 
 Address = c_uint64
@@ -124,12 +128,14 @@ _NEWER: dict[str, tuple[Any, ...]] = {
 class Driver:
     """The driver's functions by name; each call is checked.
 
-    library: a fake of the driver, with the same functions.
+    library: a fake of the driver, with the same functions. failure: name of the error after which this process can use
+    no GPU; "": none so far.
     Raises: CudaUnavailableError if there is no driver, or it lacks a function.
     """
 
     def __init__(self, library: Any = None) -> None:
         self._library = _load() if library is None else library
+        self.failure = ""
         self._functions = {name: self._bound(name, arguments) for name, arguments in _SIGNATURES.items()}
         for name, arguments in _NEWER.items():
             with contextlib.suppress(CudaUnavailableError):
@@ -172,6 +178,8 @@ class Driver:
         name = c_char_p()
         unknown = self._library.cuGetErrorName(code, byref(name)) != 0 or name.value is None
         words = "an unknown error" if unknown else (name.value or b"").decode("ascii", "replace")
+        if code in _FINAL or (code == _UNKNOWN and call.endswith("Synchronize")):
+            self.failure = self.failure or words
         return (CudaOutOfMemoryError if code == OUT_OF_MEMORY else CudaError)(call, code, words)
 
     @property
@@ -193,6 +201,11 @@ class Driver:
 def driver() -> Driver:
     """Return this process's only driver, loaded on first use. Raises: CudaUnavailableError, CudaError."""
     return Driver()
+
+
+def process_failure() -> str:
+    """Return the `failure` of this process's driver, which is not loaded for that; "": none."""
+    return driver().failure if driver.cache_info().currsize else ""
 
 
 def _load() -> Any:

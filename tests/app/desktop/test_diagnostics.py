@@ -265,6 +265,14 @@ def test_how_the_last_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         mark.write_text(broken)
         assert crash_notes.look_back(tmp_path) is None, broken
     crash_notes.mark_running(tmp_path)
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), "pid": 1 << 22}))
+
+    def refuse(*_: object) -> None:
+        raise OSError(1, "Incorrect function")  # of Windows with broken counters
+
+    with monkeypatch.context() as broken_counters:
+        broken_counters.setattr("psutil.Process", refuse)
+        assert crash_notes.look_back(tmp_path) == crash_notes.LastRun(stacks=False)
     monkeypatch.setattr(crash_notes, "_is_running", lambda pid: True)
     assert crash_notes.look_back(tmp_path) is None, "it still runs"
     crash_notes._log_qt(crash_notes.QtMsgType.QtWarningMsg, None, "The Wayland connection broke. Did it die?")  # type: ignore[arg-type]

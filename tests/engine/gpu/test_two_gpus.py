@@ -1,16 +1,20 @@
 """Two GPUs in a PC: CUDA_VISIBLE_DEVICES, the choice between them, and one that stops working while a model runs.
 
-Each process reads CUDA_VISIBLE_DEVICES once, and what fails on a GPU ends its context, so everything runs in processes
-of their own.
+Each process reads CUDA_VISIBLE_DEVICES once, and after a failure on a GPU it can use none, so everything runs in
+processes of their own.
 """
 
 from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pynvml
@@ -23,6 +27,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import choose_gpu, probe
 from engine.service import protocol
 from engine.service.host import EngineHost
+from engine.service.stdio import serve_stdio
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 T = TypeVar("T")
@@ -90,54 +95,98 @@ def break_context(uuid: str) -> None:
         device.close()
 
 
-def lose_one() -> list[Any]:
-    """Answer on a GPU, lose it, answer on the CPU, load again, answer on the other GPU.
+class Engine:
+    """The engine's process, as the window starts it. An Embed request tells its GPU, or breaks that."""
 
-    Returns at each answer the UUID of the model's GPU (None: the CPU), the answer or the kind of failure, and the
-    reason for the device.
-    """
-    events: list[protocol.Event] = []
-    host, seen = EngineHost(events.append), []
+    def __init__(self, lost: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(lost)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        self.news: list[str] = []
+        self._send(protocol.Hello())
 
-    def ask(request: protocol.Request) -> Any:
-        host.submit(request)
-        host.run_pending()
-        end = next(one for one in reversed(events) if isinstance(one, protocol.Finished | protocol.Failed))
-        return end.result.get("text") if isinstance(end, protocol.Finished) else end.error
+    def _send(self, message: protocol.Request | protocol.Hello) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(protocol.encode(message))
+        self._process.stdin.flush()
 
-    def answer(name: str) -> None:
+    def ask(self, request: protocol.Request) -> Any:
+        """Return the result, or the kind of the failure."""
+        self._send(request)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = protocol.decode(line)
+            if isinstance(event, protocol.News):
+                self.news.append(event.topic)
+            elif isinstance(event, protocol.Finished) and event.id == request.id:
+                return event.result
+            elif isinstance(event, protocol.Failed):
+                return event.error
+        raise AssertionError("the engine ended")
+
+    def load(self) -> Any:
+        return self.ask(protocol.Load("load", str(starter_model()), {"device": "auto"}))
+
+    def gpu(self, act: str = "tell") -> str | None:
+        """Return the UUID of the model's GPU; None: the CPU computes."""
+        found: str | None = self.ask(protocol.Embed("gpu", [act]))["gpu"]
+        return found
+
+    def answer(self) -> Any:
         messages = [{"role": "user", "content": "What is the capital of France?"}]
-        text = ask(protocol.Generate(name, messages, {"max_tokens": 8, "temperature": 0}))
-        model = host._model
-        gpu = model.gpu if model is not None else None
-        reason = model.device_reason if model is not None else ""
-        seen.append((gpu.info.uuid if gpu is not None and gpu.is_usable else None, text, reason))
+        said = self.ask(protocol.Generate("answer", messages, {"max_tokens": 8, "temperature": 0}))
+        return "Paris" in said["text"] if isinstance(said, dict) else said
 
-    ask(protocol.Load("load", str(starter_model()), {"device": "auto"}))
-    answer("before")
-    lost = seen[0][0]
-    break_context(lost)
-    answer("broken")
-    answer("on the CPU")
+    def close(self) -> None:
+        with suppress(OSError):
+            self._send(protocol.Shutdown("shutdown"))
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def run_engine(lost: Path) -> None:
+    """Be the engine's process. lost: file with the UUID of a GPU that the driver does not know any more."""
     handle_of = pynvml.nvmlDeviceGetHandleByIndex
 
-    def refuse(index: int) -> Any:
-        handle = handle_of(index)
-        if pynvml.nvmlDeviceGetUUID(handle) == lost:
+    def handle(index: int) -> Any:
+        found = handle_of(index)
+        if lost.exists() and pynvml.nvmlDeviceGetUUID(found) == lost.read_text():
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return handle
+        return found
 
-    pynvml.nvmlDeviceGetHandleByIndex = refuse
-    ask(protocol.Load("again", str(starter_model()), {"device": "auto"}))
-    answer("on the other one")
-    ask(protocol.Unload("unload"))
-    return seen
+    def embed(host: EngineHost, request: protocol.Embed) -> dict[str, Any]:
+        model = host._model
+        uuid = None if model is None or model.gpu is None else model.gpu.info.uuid
+        if request.texts == ["break"]:
+            assert uuid is not None
+            break_context(uuid)
+            lost.write_text(uuid)
+        return {"gpu": uuid}
+
+    pynvml.nvmlDeviceGetHandleByIndex = handle
+    EngineHost._embed = embed  # type: ignore[method-assign]
+    serve_stdio()
 
 
-def test_a_gpu_that_is_lost_while_a_model_runs(gpus: list[GpuInfo]) -> None:
-    before, broken, on_the_cpu, after = alone(lose_one)
-    assert before[0] in {gpu.uuid for gpu in gpus}
-    assert broken[:2] == (None, "DeviceFailedError")
-    assert (on_the_cpu[0], "Paris" in on_the_cpu[1]) == (None, True)
-    assert {before[0], after[0]} == {gpu.uuid for gpu in gpus}, after[2]
-    assert "Paris" in after[1]
+def test_a_gpu_that_is_lost_while_a_model_runs(gpus: list[GpuInfo], tmp_path: Path) -> None:
+    """The CPU answers; after the news "gpu_lost", the window loads the model into a new process."""
+    with closing(Engine(tmp_path / "lost")) as engine:
+        engine.load()
+        assert engine.answer() is True
+        first = engine.gpu("break")
+        assert engine.answer() == "DeviceFailedError"
+        assert (engine.answer(), engine.gpu()) == (True, None)
+        assert engine.news.count("gpu_lost") == 1
+        assert engine.load()["device"] == "cpu"
+    with closing(Engine(tmp_path / "lost")) as engine:
+        reason = engine.load()["device_reason"]
+        assert {first, engine.gpu()} == {gpu.uuid for gpu in gpus}, reason
+        assert engine.answer() is True
+
+
+if __name__ == "__main__":
+    run_engine(Path(sys.argv[1]))

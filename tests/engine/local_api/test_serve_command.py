@@ -18,6 +18,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.commands.cli import main
 from engine.local_api.keys import KEY_VARIABLE
+from engine.service import request_events
 
 KEY = "a-key-for-tests"
 
@@ -45,6 +46,17 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     assert (running.returncode, out, err) == (130, "", "")
     with pytest.raises(urllib.error.URLError):
         models(told["address"], told["key"])
+
+
+def test_a_server_that_lost_its_gpu_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_events, "process_failure", lambda: "CUDA_ERROR_LAUNCH_FAILED")
+    assert main(["serve", "no-such-model", "--port", "0", "--key", KEY]) == 1
+    first, *others = capsys.readouterr().err.splitlines()
+    assert "CUDA_ERROR_LAUNCH_FAILED" in first
+    assert "restart" in first
+    assert "CUDA" not in "".join(others)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process of Windows cannot be sent Ctrl-C by itself")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import engine
-from engine.service import protocol
+from engine.service import protocol, request_events
 from engine.service.host import EngineHost
 from engine.service.protocol import GenerationResult, LoadedModelInfo
 from engine.service.stdio import LAST_BREATH_S, _lines
@@ -125,6 +125,16 @@ def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytes
     assert heard.host.session is model, "the model stays loaded"
     result = GenerationResult.from_dict(heard.of("a")[-1].result)
     assert sum(guessed for guessed, _ in result.guesses.values()) == result.guessed_tokens
+
+
+def test_a_lost_gpu_is_news_once(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heard.host, "_is_gpu_lost", False)
+    answer = protocol.Generate("a", HELLO, {"temperature": 0, "max_tokens": 2})
+    heard.run(answer)
+    monkeypatch.setattr(request_events, "process_failure", lambda: "CUDA_ERROR_LAUNCH_FAILED")
+    heard.run(answer, answer)
+    news = [event for event in heard.events if isinstance(event, protocol.News) and event.topic == "gpu_lost"]
+    assert news == [protocol.News("gpu_lost", {"reason": "CUDA_ERROR_LAUNCH_FAILED"})]
 
 
 def test_cancel_from_another_thread_stops_between_two_tokens(heard: Heard) -> None:

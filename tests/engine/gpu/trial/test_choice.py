@@ -122,6 +122,13 @@ def test_a_trial_that_fails_gives_the_gpu_back(monkeypatch: pytest.MonkeyPatch) 
     assert gpu.closed
 
 
+def test_a_process_that_lost_a_gpu_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "process_failure", lambda: "CUDA_ERROR_ILLEGAL_ADDRESS")
+    profile = a_profile()
+    with pytest.raises(GpuUnusableError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS.*restart"):
+        open_tried(profile.gpus[0], profile, 1)
+
+
 # --- codecs
 
 

@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,23 @@ def test_a_full_gpu_has_an_error_of_its_own(library: Fake, fake: Device) -> None
     library.answers["cuMemAlloc_v2"] = cuda.OUT_OF_MEMORY
     with pytest.raises(CudaOutOfMemoryError, match="cuMemAlloc_v2"):
         DeviceMemory(fake, 1 << 40)
+
+
+def test_errors_after_which_cuda_refuses_the_whole_process(monkeypatch: pytest.MonkeyPatch, library: Fake) -> None:
+    known = cache(lambda: Driver(library))
+    monkeypatch.setattr(cuda, "driver", known)
+    assert (cuda.process_failure(), known.cache_info().currsize) == ("", 0), "no driver is loaded to know"
+    for name, code in (("cuMemAlloc_v2", 2), ("cuLaunchKernel", 1), ("cuMemHostRegister_v2", 999)):
+        library.answers[name] = code
+        with pytest.raises(CudaError):
+            known().call(name)
+        assert cuda.process_failure() == ""
+    for name, code in (("cuLaunchKernel", 700), ("cuStreamSynchronize", 719), ("cuCtxSynchronize", 999)):
+        library.answers[name] = code
+        known().failure = ""
+        with pytest.raises(CudaError) as failed:
+            known().call(name)
+        assert cuda.process_failure() == failed.value.name
 
 
 def test_a_driver_without_a_function_is_too_old(library: Fake) -> None:
