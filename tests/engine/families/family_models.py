@@ -257,7 +257,7 @@ CASES: dict[str, Case] = {
     "olmo3": Case("Olmo3", {"sliding_window": 12, "num_hidden_layers": 4, "head_dim": 16, "rope_parameters": {
         "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 8.0,
                            "original_max_position_embeddings": 32},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}}, "silu-glu", gguf="olmo2"),
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}, "silu-glu", gguf="olmo2"),
     "exaone4": Case("Exaone4", {"sliding_window": 9, "num_hidden_layers": 5, "head_dim": 16}, "silu-glu",
                     gguf="exaone4"),
     "exaone4-whole": Case("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3,
