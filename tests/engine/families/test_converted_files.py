@@ -47,11 +47,14 @@ with torch.inference_mode():
         own = json.loads((folder / "config.json").read_text())
         found = ModelBase.load_hparams(folder, False)
         kind = get_model_class(get_model_architecture(found, ModelType.TEXT), mmproj=False)
-        kind.set_vocab = no_vocabulary
+        for one in (kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))):
+            one.set_vocab = no_vocabulary
         kind.no_mtp = kind.supports_mtp_export and "drafts" not in folder.parts
         more = {"hparams": own} if own["model_type"] in ("falcon", "nemotron_h") else {}
-        fused = dict.fromkeys(("fuse_qkv", "fuse_gate_up_exps"), sys.argv[2] == "fused")
-        kind(folder, gguf.LlamaFileType.ALL_F32, folder / "converted.gguf", **more, **fused).write()
+        fused = sys.argv[2] == "fused"
+        both = fused and gguf.MODEL_TENSOR.FFN_GATE_UP_EXP in gguf.MODEL_TENSORS[kind.model_arch]
+        kind(folder, gguf.LlamaFileType.ALL_F32, folder / "converted.gguf", fuse_qkv=fused, fuse_gate_up_exps=both,
+             **more).write()
 """
 NO_FILE = {  # what the converter does not know, or what files do not say
     **dict.fromkeys(["opt", "opt-350m", "opt-gelu-galactica", "falcon-rows"], "unknown to it"),
@@ -68,7 +71,8 @@ _SMALLTHINKER = {"architectures": ["SmallThinkerForCausalLM"], **dict.fromkeys(
     ["num_local_experts", "num_experts_per_tok", "intermediate_size"])}  # fmt: skip
 PUBLISHED: dict[str, dict[str, Any]] = {  # what published config.json files say beside; None: what they lack
     "cohere2": {"rotary_pct": 1.0}, "deepseek-v3": _SIGMOID, "falcon-7b": {"num_kv_heads": None},
-    "glm4-moe-lite": _SIGMOID, "granite-hybrid": {"layer_types": ["mamba", "attention", "mamba"], "num_experts_per_tok": 0},
+    "glm4-moe-lite": _SIGMOID, "granite-hybrid": {
+        "layer_types": ["mamba", "attention", "mamba"], "num_experts_per_tok": 0, "intermediate_size": 40},
     "granite-hybrid-moe": {"layer_types": ["mamba", "mamba", "attention"]},
     "hunyuan-moe": {"moe_intermediate_size": [64] * 3, "moe_topk": [3] * 3, "num_shared_expert": [1] * 3},
     "minimax-m2": {"rotary_dim": 8} | _SIGMOID, "mistral4": {"architectures": ["Mistral3ForConditionalGeneration"]},
@@ -133,7 +137,8 @@ def test_a_file_is_the_folder(name: str, converted: References) -> None:
 
 
 @pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
-@pytest.mark.parametrize("name", [name for name in LATER if name in NAMES and name != "glm4-moe-lite"])
+# Without one with another epsilon, and one that lacks keys and values that no layer uses.
+@pytest.mark.parametrize("name", [name for name in LATER if name not in ("glm4-moe-lite", "gemma3n")])
 def test_llama_cpp_reads_the_same_from_its_files(name: str, converted: References) -> None:
     reference = converted(name)
     path = reference.folder / "converted.gguf"
@@ -141,11 +146,11 @@ def test_llama_cpp_reads_the_same_from_its_files(name: str, converted: Reference
     gelu = reference.case.activation.startswith("gelu")
     largest = np.abs(ours(path, reference.tokens, [CONTEXT], WithTheirGelu() if gelu else None) - expected).max()
     print(f"{name}: {largest:.1e} to llama.cpp")
-    assert largest < (1e-2 if gelu else 1e-4) * root_mean_square(expected)
+    assert largest < (1e-2 if gelu else 2e-4) * root_mean_square(expected)
 
 
 def test_fused_tensors(converted: References, tmp_path: Path) -> None:
-    names = ["llama", "qwen3-moe", "glm4-moe", "gpt-oss", "mixtral"]
+    names = ["llama", "qwen3-moe", "glm4-moe", "gpt-oss", "qwen3.5-moe", "qwen3-next", "gemma4-moe", "mistral4"]
     folders = [published(converted(name).folder, tmp_path / name, name) for name in names]
     convert(folders, fused=True)
     for name, folder in zip(names, folders, strict=True):
