@@ -200,8 +200,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "llama4": {"interleave_moe_layer_step": 1},
     "hunyuan-dense": {"rope.scaling.type": "none", "rope.scaling.factor": 1.0},
     "qwen3next": {"full_attention_interval": 4},
-    "qwen35": {"full_attention_interval": 4},
-    "qwen35moe": {"full_attention_interval": 4},
+    **dict.fromkeys(("qwen35", "qwen35moe"), {"full_attention_interval": 4, "rope.dimension_sections": [11, 11, 10, 0]}),
 }  # fmt: skip
 
 
