@@ -441,9 +441,8 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     if case.gguf == "glm4moe":
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if case.gguf in ("deepseek2", "mistral4"):  # whose converter names the function where config.json does
-        if config["norm_topk_prob"]:
-            writer.add_expert_weights_norm(True)
+    if case.gguf in ("deepseek2", "mistral4") and config["norm_topk_prob"]:  # of the function, config.json decides
+        writer.add_expert_weights_norm(True)
     if case.gguf == "hunyuan-moe":
         writer.add_expert_shared_count(1)
         writer.add_expert_shared_feed_forward_length(config["intermediate_size"])

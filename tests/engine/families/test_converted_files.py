@@ -56,17 +56,13 @@ with torch.inference_mode():
         kind(folder, gguf.LlamaFileType.ALL_F32, folder / "converted.gguf", fuse_qkv=fused, fuse_gate_up_exps=both,
              **more).write()
 """
-NO_FILE = {  # what the converter does not know, or what files do not say
-    **dict.fromkeys(["opt", "opt-350m", "opt-gelu-galactica", "falcon-rows"], "unknown to it"),
-    **dict.fromkeys(["bamboo", "prosparse", "relu-falcon", "relu-llama", "turbosparse-mistral", "turbosparse-mixtral",
-                     "mixtral-window"], "activations"),
-    **dict.fromkeys(["llama4", "mistral", "qwen2-window", "smallthinker-window", "phi3-window"], "windows"),
-    **dict.fromkeys(["llama-biases", "ernie4.5-biases", "seed-oss-biases"], "biases"),
-    **dict.fromkeys(["gpt-oss-clamped", "qwen2-moe-normed"], "missing biases"),
-    **dict.fromkeys(["qwen3-moe-weighed-by-all"], "weights of experts"), "smollm3-stated": "rotated layers",
-    **dict.fromkeys(["llama-dynamic", "qwen3-yarn"], "positions"), "gemma2-scalar": "scale of scores",
+NO_FILE = {  # unknown to the converter, or it leaves out activations, windows, biases, positions or scales
+    "opt", "opt-350m", "opt-gelu-galactica", "falcon-rows", "bamboo", "prosparse", "relu-falcon", "relu-llama",
+    "turbosparse-mistral", "turbosparse-mixtral", "mixtral-window", "llama4", "mistral", "qwen2-window",
+    "smallthinker-window", "phi3-window", "llama-biases", "ernie4.5-biases", "seed-oss-biases", "gpt-oss-clamped",
+    "qwen2-moe-normed", "qwen3-moe-weighed-by-all", "smollm3-stated", "llama-dynamic", "qwen3-yarn", "gemma2-scalar",
 }  # fmt: skip
-_SIGMOID = {"scoring_func": "sigmoid"}
+_SIGMOID, _MTP, _HEADS = {"scoring_func": "sigmoid"}, {"mtp_num_hidden_layers": 1}, {"mamba_head_dim": 16}
 _SMALLTHINKER = {"architectures": ["SmallThinkerForCausalLM"], **dict.fromkeys(
     ["num_local_experts", "num_experts_per_tok", "intermediate_size"])}  # fmt: skip
 PUBLISHED: dict[str, dict[str, Any]] = {  # what published config.json files say beside; None: what they lack
@@ -80,14 +76,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {  # what published config.json files say
         ["num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"])},
     "phimoe": {"architectures": ["PhiMoEForCausalLM"]},
     "smallthinker-21b": _SMALLTHINKER, "smallthinker-4b": _SMALLTHINKER,
-    **dict.fromkeys(["qwen3.5", "qwen3.5-moe"], {"mtp_num_hidden_layers": 1}),
+    "qwen3.5": _MTP, "qwen3.5-moe": _MTP,
 }  # fmt: skip
 ROPE = CASES["mistral4"].arguments["rope_parameters"] | {"llama_4_scaling_beta": 0.0}
 CHANGES: dict[str, dict[str, Any]] = {  # of sizes that the converter takes for granted, and of what files do not say
     "gemma3n": {"vocab_size_per_layer_input": VOCAB}, "gemma3-scaled": {"query_pre_attn_scalar": 16},
     "hunyuan": {"hidden_size": 512, "head_dim": 128, "max_position_embeddings": 1 << 15, "rope_parameters": {
         "rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 1000.0, "factor": 1.0}},
-    "mistral4": {"rope_parameters": ROPE}, "nemotron-h": {"mamba_head_dim": 16}, "nemotron-h-moe": {"mamba_head_dim": 16},
+    "mistral4": {"rope_parameters": ROPE}, "nemotron-h": _HEADS, "nemotron-h-moe": _HEADS,
 }  # fmt: skip
 NAMES = [name for name in CASES if name not in NO_FILE]
 References = Callable[[str], Reference]
