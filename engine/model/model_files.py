@@ -237,7 +237,7 @@ def check_plan(plan: list[PlannedTensor], source: TensorSource, kind: Kind) -> N
         raise ModelFormatError(f"The weights lack {', '.join(missing[:3])}{more}.")
     for tensor in plan:
         found = source.tensors[tensor.foreign_name]
-        if found.shape != tensor.shape:
+        if found.shape != tensor.shape and not (tensor.is_vector and _as_gguf(found.shape) == _as_gguf(tensor.shape)):
             raise ModelFormatError(
                 f"Tensor {found.name} has the shape {_shape(found.shape)}; "
                 f"the model's configuration calls for {_shape(tensor.shape)}."
@@ -389,6 +389,11 @@ def _codecs(source: TensorSource) -> dict[str, int]:
 
 def _parameters(config: ModelConfig, kind: Kind, source: TensorSource) -> int:
     return sum(tensor.n_elements for tensor in planned_tensors(config, kind, source.tensors))
+
+
+def _as_gguf(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape without leading ones, which GGUF does not tell from none: converters write either."""
+    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -130,6 +130,7 @@ class FakeLibrary(QObject):
         self.estimates: dict[str, Estimate] = {}  # of installed models; else the catalogue's, else a default
         self.steps = 20  # ticks of a download and of a stage
         self.own_key = ""
+        self.refusal = ""  # of what repositories have
         self.has_token = False
         self._numbers = 0
         self._failures: dict[str, deque[protocol.Failed]] = defaultdict(deque)
@@ -277,6 +278,7 @@ class FakeLibrary(QObject):
             Variant("f16", "gguf", "f16", (HubFile("model.f16.gguf", 14 * GB),), 14 * GB),
             Variant("pytorch", "safetensors", "", (HubFile("model.bin", 14 * GB),), 14 * GB, "Only pickled weights."),
         )
+        variants = tuple(replace(one, refused=one.refused or self.refusal) for one in variants)
         listing = Listing(HubModel(repo, 100, 3, "apache-2.0"), "0" * 40, variants)
         return {"listing": to_json(listing), "estimates": {"q4_0": to_json(estimate("gpu", 60, 4.9, 0)),
                                                            "f16": to_json(estimate("hybrid", 22))}}  # fmt: skip

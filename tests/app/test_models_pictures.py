@@ -19,7 +19,10 @@ from support.repetitions import some_daily
 
 from app.models.model_rows import Preparing
 from app.ui.look import theme
+from app.ui.widgets.controls import Label
+from engine.errors import UnsupportedModelError
 from engine.library.records import Download
+from engine.model.families import config_from_gguf
 
 pytestmark = pytest.mark.gui
 
@@ -56,6 +59,15 @@ def looking(room: ModelsRoom) -> None:
     room.wait(lambda: room.page.repository.rows)
 
 
+def not_yet() -> FakeLibrary:
+    """A hub with a model of an architecture that the engine does not know."""
+    library = FakeLibrary()
+    with pytest.raises(UnsupportedModelError) as caught:
+        config_from_gguf({"general.architecture": "qwen99"}, set())
+    library.refusal = caught.value.message
+    return library
+
+
 def all_of_them(room: ModelsRoom) -> None:
     room.page.filters.pick("all")
 
@@ -65,10 +77,11 @@ STATES: dict[str, tuple[Callable[[], FakeLibrary], Callable[[ModelsRoom], None],
     "all": (FakeLibrary, all_of_them, True),  # the placement bars of the GPU are ember as well
     "search": (FakeLibrary, searching, True),
     "repository": (FakeLibrary, looking, False),
+    "not-yet": (not_yet, looking, False),
 }
 
 
-@pytest.mark.parametrize("name", some_daily(STATES, ("all", "repository")))
+@pytest.mark.parametrize("name", some_daily(STATES, ("all", "repository", "not-yet")))
 def test_a_picture_of(name: str, qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> None:
     make, act, has_ember = STATES[name]
     room = ModelsRoom(qtbot, tmp_path, make(), model="PowerInfer/b")
@@ -89,6 +102,24 @@ def test_a_picture_of(name: str, qtbot: QtBot, qapp: QApplication, tmp_path: Pat
             assert (QColor(tokens.hot_fill).rgb() in drawn) == has_ember
     finally:
         theme.apply(qapp, "light", 1.0)
+        room.close()
+
+
+def test_a_repository_says_what_hearth_does_not_run_yet_before_a_download(qtbot: QtBot, tmp_path: Path) -> None:
+    library = not_yet()
+    room = ModelsRoom(qtbot, tmp_path, library)
+    try:
+        room.settle()
+        looking(room)
+        for row in room.page.repository.rows:
+            assert row.button is None
+            words = next(one for one in row.findChildren(Label) if one.text() == row.variant.refused)
+            room.wait(words.isVisible)
+            assert row.variant.refused in row.accessibleName()
+            assert words.height() >= words.heightForWidth(words.width()) > 0, "nothing is cut off"
+        assert "'qwen99' yet" in room.page.repository.rows[0].accessibleName()
+        assert library.downloads == []
+    finally:
         room.close()
 
 

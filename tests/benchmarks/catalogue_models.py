@@ -185,6 +185,7 @@ def _of_layers(config: ModelConfig, arch: str) -> dict[str, Any]:
 
 
 _SIGMOID, _CUT_LAYERS = 2, 10
+_QWEN35 = {"full_attention_interval": 4, "rope.dimension_sections": [11, 11, 10, 0]}
 # What an architecture's files have beside what its configuration says.
 _OWN: dict[str, dict[str, Any]] = {
     "nemotron_h": {"rope.scaling.finetuned": False},
@@ -200,8 +201,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "llama4": {"interleave_moe_layer_step": 1},
     "hunyuan-dense": {"rope.scaling.type": "none", "rope.scaling.factor": 1.0},
     "qwen3next": {"full_attention_interval": 4},
-    "qwen35": {"full_attention_interval": 4},
-    "qwen35moe": {"full_attention_interval": 4},
+    "qwen35": _QWEN35, "qwen35moe": _QWEN35,
 }  # fmt: skip
 
 

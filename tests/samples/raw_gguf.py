@@ -60,7 +60,8 @@ def value(key: str, content: Any) -> bytes:
         return entry(key, 8, text(content))
     if not content or isinstance(content[0], str):
         return entry(key, 9, array(8, len(content), b"".join(text(item) for item in content)))
-    kind, dtype = (6, "<f4") if isinstance(content[0], float) else (5, "<i4")
+    kinds = {bool: (7, "?"), float: (6, "<f4")}
+    kind, dtype = kinds.get(type(content[0]), (5, "<i4"))
     return entry(key, 9, array(kind, len(content), np.array(content, dtype).tobytes()))
 
 

@@ -230,6 +230,6 @@ def _find(name: str, known: Mapping[str, Family]) -> Family:
             f"Choose a dense model, or one of {', '.join(family.name for family in FAMILIES if family.experts)}.",
         )
     raise UnsupportedModelError(
-        f"The architecture {name[:60]!r} is not supported; Hearth runs {len(FAMILIES)} others.",
+        f"Hearth does not run the architecture {name[:60]!r} yet.",
         "Choose a model of another family, such as Llama, Qwen, Gemma, Mistral, DeepSeek, GLM or Granite.",
     )

@@ -8,7 +8,10 @@ from engine.errors import UnsupportedModelError
 from engine.model.family.reading import Reader, decimal
 
 # GGUF keys that families with experts read.
-GGUF_EXPERT_KEYS = frozenset({"expert_feed_forward_length", "expert_gating_func", "expert_weights_norm"})
+GGUF_EXPERT_KEYS = frozenset(
+    {"expert_feed_forward_length", "expert_gating_func", "expert_weights_norm", "expert_group_count",
+     "expert_group_used_count"}
+)  # fmt: skip
 _ROPE_THETA = 10000.0
 _GATING = {1: "softmax", 2: "sigmoid"}
 
@@ -32,12 +35,16 @@ def layers_without_experts(number: int, neurons: int | None) -> dict[str, Any]:
     return {"n_dense_layers": number, "dense_d_ff": (neurons or 0) if number else 0}
 
 
-def experts_from_gguf(read: Reader, arch: str, router: str | None, normed: bool = True) -> dict[str, Any]:
+def experts_from_gguf(
+    read: Reader, arch: str, router: str | None, normed: bool = True, grouped: bool = False
+) -> dict[str, Any]:
     """Return the same from GGUF keys, and the router's function and weighting.
 
     router: the family's function; None: the file must state it. normed: default for whether the weights of the selected
-    experts sum to 1.
+    experts sum to 1. grouped: the family reads the groups of experts.
     """
+    if not grouped and (groups := read.optional(f"{arch}.expert_group_count", int, 1)) > 1:
+        raise UnsupportedModelError(f"{arch}.expert_group_count is {groups}; Hearth runs experts in one group.")
     gating = read.optional(f"{arch}.expert_gating_func", int, 0)
     found = _GATING.get(gating)
     if (found is None and (gating or router is None)) or (found and router and found != router):

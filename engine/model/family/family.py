@@ -96,6 +96,8 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
         return _hf_key(family, read, name)
 
     missing = {name: value for name, value in family.hf_defaults.items() if read.values.get(name) is None}
+    if read.values.get("rope_scaling"):  # the older name
+        missing.pop("rope_parameters", None)
     read = Reader({**read.values, **missing}, read.where)
     _refuse_hf_extras(family, read)
     n_heads = read.required(key("num_attention_heads"), int)

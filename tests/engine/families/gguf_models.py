@@ -220,6 +220,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
         writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
         writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
         writer.add_full_attention_interval(4)
+        recurrent = [kind == "linear_attention" for kind in config["layer_types"]] + [False] * drafts
+        writer.add_array(f"{case.gguf}.attention.recurrent_layers", recurrent)
     _write_experts(writer, config, case)
     writer.add_head_count(heads)
     if case.gguf not in ("deepseek2", "mistral4"):
@@ -253,6 +255,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if config.get("sliding_window") and case.gguf in ("olmo2", "exaone4"):
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+        if local := config["rope_parameters"].get("sliding_attention"):
+            writer.add_rope_freq_base_swa(local["rope_theta"])
     if case.gguf == "gemma3n":
         _write_gemma3n(writer, config)
     if case.gguf == "gemma4":
@@ -416,6 +420,9 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     writer.add_expert_used_count(_first(config, *keys))
     if case.gguf not in ("llama", "phimoe"):
         writer.add_expert_feed_forward_length(_width_of_experts(config))
+    if config.get("n_group"):
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
     if case.gguf == "granitehybrid":
         writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
     if "shared_expert_intermediate_size" in config:
@@ -429,18 +436,13 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         writer.add_expert_shared_count(config["n_shared_experts"])
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
-        writer.add_expert_group_count(config["n_group"])
     if case.gguf == "glm4moe" or config["model_type"] == "glm4_moe_lite":
         writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
     if case.gguf == "glm4moe":
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if case.gguf in ("deepseek2", "mistral4"):  # whose converter names the function where config.json does
-        if config["norm_topk_prob"]:
-            writer.add_expert_weights_norm(True)
-        if config.get("n_group"):
-            writer.add_expert_group_count(config["n_group"])
-            writer.add_expert_group_used_count(config["topk_group"])
+    if case.gguf in ("deepseek2", "mistral4") and config["norm_topk_prob"]:  # of the function, config.json decides
+        writer.add_expert_weights_norm(True)
     if case.gguf == "hunyuan-moe":
         writer.add_expert_shared_count(1)
         writer.add_expert_shared_feed_forward_length(config["intermediate_size"])
@@ -484,8 +486,6 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         return _convert_delta(name, values, config, architecture)
     if architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe", "qwen3next") and name.endswith("norm.weight"):
         return values + np.float32(1)
-    if "shared_expert_gate" in name:
-        return values[0]
     if "query_key_value" in name:
         n = config["num_kv_heads"] if config["new_decoder_architecture"] else 1
         grouped = values.reshape(n, heads // n + 2, width // heads, width)

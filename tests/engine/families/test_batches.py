@@ -35,6 +35,7 @@ CLOSE = 1e-4
 FAMILIES = [name for name in CASES if name not in WITH_EXPERTS]
 # Of many sequences at once, one family with each kind of zeros and one without; the others decode three.
 BATCHES = dict.fromkeys(("llama-biases", "relu-llama", "bamboo", "opt-350m", "gemma2"), (2, 7))
+BATCHES["qwen3-moe"] = (1, 7, 32)
 # Which neurons are needed depends on the feed-forward part alone: sparse mode for one family with each kind of it.
 IN_SPARSE_MODE = {*BATCHES, "falcon-40b", "phi4-mini", "command-r", "olmo2", "exaone4"}
 # Placements of experts beyond the first: for one family with each kind of router, and with a shared expert.
@@ -46,7 +47,7 @@ def operators() -> CpuOperators:
     return CpuOperators(Pool(2))
 
 
-@pytest.mark.parametrize("name", of_cover(FAMILIES))
+@pytest.mark.parametrize("name", [*of_cover(FAMILIES), *of_cover(WITH_EXPERTS)])
 def test_every_family_decodes_several_sequences(
     name: str, references: Callable[[str], Reference], operators: CpuOperators
 ) -> None:
@@ -55,7 +56,7 @@ def test_every_family_decodes_several_sequences(
     config, weights = opened.config, load_weights(opened, hold="f32")
     rng = np.random.default_rng(1)
     for mode in ("dense", "exact", "sparse") if name in IN_SPARSE_MODE else ("dense", "exact"):
-        if mode == "exact" and not config.has_zeros:
+        if mode == "exact" and (config.n_experts or not config.has_zeros):  # experts: one sequence after another
             continue
         executor: FfnExecutor
         predictor = None
@@ -67,7 +68,7 @@ def test_every_family_decodes_several_sequences(
             executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, one_thread)
         alone = Transformer(config, weights, executor, one_thread)
         for batch in BATCHES.get(name, (3,)):
-            caches, wanted = [KVCache(config, 64) for _ in range(batch)], []
+            caches, wanted = [KVCache(config, 80) for _ in range(batch)], []
             steps = rng.integers(3, config.vocab_size, (3, batch)).tolist()
             for b, cache in enumerate(caches):
                 prefill(alone, rng.integers(3, config.vocab_size, 3 + 2 * b).tolist(), cache)

@@ -38,7 +38,7 @@ def _fused(path: Path, plain: Path) -> Path:
 @pytest.mark.parametrize(
     "name",
     ["llama", "qwen2", "seed-oss-biases", "olmo2", "glm4", "mixtral", "qwen3-moe", "phimoe", "glm4-moe",
-     "deepseek-v3", "qwen3.5-moe", "qwen3-next"],
+     "deepseek-v3", "qwen3.5-moe", "qwen3-next", "gemma4", "gemma4-moe"],
 )  # fmt: skip
 def test_a_file_with_fused_tensors_has_the_same_weights(
     name: str, references: Callable[[str], Reference], tmp_path: Path

@@ -47,6 +47,10 @@ NAMES = ("llama", "llama-linear", "llama-3", "llama-yarn", "mistral-whole", "qwe
 WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")
 WIDER = {"hidden_size": 64, "intermediate_size": 160}  # rows of whole blocks
 _LOCAL, _FULL = "sliding_attention", "full_attention"
+_OLMO3 = {  # heads of d / n, and one base for all layers
+    "head_dim": 8, "rope_parameters": CASES["olmo3"].arguments["rope_parameters"] | {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}},
+}  # fmt: skip
 _HEADS_OF_8 = {"linear_key_head_dim": 8, "linear_value_head_dim": 8}  # its delta nets have values as wide as keys
 _SIGMOID = {"deepseek2.expert_gating_func": 2}  # from config.json's scoring_func, which transformers does not write
 _GEMMA3N = {  # 20 layers with keys and values of their own, a window in 4 of 5, cut-offs in 10, embeddings of 256
@@ -67,7 +71,7 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, str | int]]] = {
     "granite-hybrid-moe": ({}, {}), "hunyuan": ({}, {}), "hunyuan-moe": ({}, {}), "lfm2": ({}, {}),
     "lfm2-moe": ({}, {}), "llama4-interleaved": ({}, {}), "minimax-m2": ({}, {}), "ministral3": ({}, {}),
     "mistral4": ({}, {"mistral4.attention.temperature_length": 32}), "nemotron-h": ({}, {}),
-    "nemotron-h-moe": ({}, {}), "olmo2": ({}, {}), "olmo3": ({"head_dim": 8}, {}),  # heads of d / n
+    "nemotron-h-moe": ({}, {}), "olmo2": ({}, {}), "olmo3": (_OLMO3, {}),
     "phi4-mini": ({}, {}), "qwen3-next": (_HEADS_OF_8, {}), "qwen3.5": (_HEADS_OF_8, {}),
     "qwen3.5-moe": (_HEADS_OF_8, {}), "seed-oss": ({}, {}), "smollm3": ({}, {}),
 }  # fmt: skip

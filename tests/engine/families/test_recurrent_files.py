@@ -103,6 +103,7 @@ def test_layers_that_draft_tokens_are_left_out_of_gguf_files(
     def with_draft(writer: Any) -> None:
         writer.add_nextn_predict_layers(1)
         writer.kv_data[0]["qwen35.block_count"].value += 1
+        writer.kv_data[0]["qwen35.attention.recurrent_layers"].value.append(False)
         for name in ("attn_q", "nextn.eh_proj", "ffn_up"):
             writer.add_tensor(f"blk.4.{name}.weight", np.ones((4, 4), np.float32))
         finish(writer)
@@ -144,10 +145,20 @@ def test_what_gguf_metadata_cannot_say(dense: Reference, tmp_path: Path) -> None
         ("qwen35.ssm.inner_size", 95, "cannot share"), ("qwen35.ssm.time_step_rank", 0, "cannot share"),
         ("qwen35.ssm.group_count", 4, "cannot share"), ("qwen35.ssm.dt_b_c_rms", True, "does not know"),
         ("qwen35.full_attention_interval", -1, "at least 1"), ("qwen35.ssm.state_size", None, "lacks"),
+        ("qwen35.attention.recurrent_layers", [1, 1, 1, 0], "truth"),
         ("qwen35.feed_forward_length", None, "lacks"), ("qwen35.nextn_predict_layers", 4, "n_layers"),
     ):  # fmt: skip
+        layers = None if "interval" in key else [True] * 3 + [False]
+        metadata = {**source.metadata, "qwen35.attention.recurrent_layers": layers, key: value}
         with pytest.raises((UnsupportedModelError, ModelFormatError), match=words):
-            config_from_gguf({**source.metadata, key: value}, set(source.tensors))
+            config_from_gguf(metadata, set(source.tensors))
+
+
+def test_older_gguf_files_name_a_period_instead_of_layers(dense: Reference, tmp_path: Path) -> None:
+    source = open_model(write_gguf(dense.folder, tmp_path / "m.gguf", CASES["qwen3.5"])).source
+    for period, layers in ((4, (0, 1, 2)), (2, (0, 2))):
+        older = {"qwen35.attention.recurrent_layers": None, "qwen35.full_attention_interval": period}
+        assert config_from_gguf({**source.metadata, **older}, set(source.tensors)).delta_layers == layers
 
 
 def test_a_shape_says_which_layers_have_a_state(dense: Reference) -> None:

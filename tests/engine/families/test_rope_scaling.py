@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from family_models import (
     Reference,
     all_logits,
     greedy,
+    make_reference,
 )
 
 from engine.config import BackendName, ModelConfig
@@ -56,6 +59,24 @@ class Both:
             done += piece
             out.append(self.ours.logits(self.ours.forward(part, cache, len(tokens) - done)))
         return np.concatenate(out)
+
+
+def test_ministral_3_without_rope_parameters_has_those_of_transformers(tmp_path: Path) -> None:
+    reference = make_reference("ministral3", tmp_path / "m", {"rope_parameters": None})
+    file = reference.folder / "config.json"
+    config = json.loads(file.read_text())
+    del config["rope_parameters"]
+    file.write_text(json.dumps(config))
+    computing, opened = choose_backend("reference", 1), open_model(reference.folder)
+    weights = load_weights(opened)
+    executor = DenseExecutor(opened.config, weights, computing.operators)
+    model = Transformer(opened.config, weights, executor, computing.operators)
+    found = model.logits(model.forward(reference.tokens, KVCache(opened.config, CONTEXT)))
+    assert np.abs(found - reference.logits).max() < CLOSE
+    stated = {"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_theta": 500.0}
+    scaling = config_from_hf(config | stated, {}).rope_scaling
+    assert scaling is not None
+    assert scaling.kind == "linear"
 
 
 @pytest.fixture(scope="module", params=[(name, backend) for name in BORDERS for backend in ("reference", "kernels")])

@@ -15,6 +15,11 @@ from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader
 from engine.model.family.rope import temperature_from_gguf
 
+# transformers' default of Ministral 3.
+_ROPE = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384,
+         "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+         "llama_4_scaling_beta": 0.1}  # fmt: skip
+
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     size = read.optional("sliding_window", int, None)
@@ -41,6 +46,7 @@ MINISTRAL3 = Family(
     model_types_with_pictures=("mistral3",),
     architectures=("mistral3",),
     hf=Layout(HF_NAMES),
+    hf_defaults={"rope_parameters": _ROPE},
     gguf=Layout(GGUF_NAMES, rope_pairs=True),
     hf_handles=frozenset({"sliding_window"}),
     gguf_handles=frozenset({"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}),

@@ -11,7 +11,7 @@ from typing import Any
 from engine.model.family.family import Family, windows, windows_from_gguf
 from engine.model.family.names import GGUF_NAMES, HF_NAMES
 from engine.model.family.plan import Layout
-from engine.model.family.reading import Reader
+from engine.model.family.reading import Reader, decimal
 
 OUTPUT_NORMS = HF_NAMES | {
     "post_attention_norm": "model.layers.{}.post_attention_layernorm.weight",
@@ -31,7 +31,8 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     size = read.optional("olmo2.attention.sliding_window", int, 0)
     sizes = windows_from_gguf(read, "olmo2", fields["n_layers"], size, _is_windowed) if size else ()
-    return _windowed(fields, sizes)
+    theta = decimal(read.optional("olmo2.rope.freq_base_swa", float, fields["rope_theta"]))
+    return _windowed({**fields, "rope_theta_local": theta}, sizes)
 
 
 def _windowed(fields: dict[str, Any], sizes: tuple[int, ...]) -> dict[str, Any]:
@@ -50,7 +51,7 @@ OLMO2 = Family(
     hf=Layout(OUTPUT_NORMS),
     gguf=Layout(GGUF_NAMES),
     hf_handles=frozenset({"attention_bias", "sliding_window"}),
-    gguf_handles=frozenset({"attention.sliding_window", "attention.sliding_window_pattern"}),
+    gguf_handles=frozenset({"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"}),
     norm_eps=1e-5,
     rope_theta=500000.0,
     activation="silu",

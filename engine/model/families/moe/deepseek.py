@@ -49,7 +49,7 @@ _GGUF = GGUF_NAMES | GGUF_EXPERTS | {
 _GGUF_KEYS = frozenset(
     {"attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla", "attention.value_length_mla",
      "rope.scaling.yarn_log_multiplier", "leading_dense_block_count", "nextn_predict_layers", "expert_shared_count",
-     "expert_weights_scale", "expert_group_count", "expert_group_used_count", "attention.temperature_scale",
+     "expert_weights_scale", "attention.temperature_scale",
      "attention.temperature_length"}
 )  # fmt: skip
 _GROUPED = {"greedy": False, "group_limited_greedy": True}  # V2's topk_method
@@ -161,7 +161,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
     }  # fmt: skip
     dense = read.optional(f"{arch}.leading_dense_block_count", int, 0)
     has_bias = GGUF_EXPERTS["selection_bias"].format(dense) in names
-    experts = experts_from_gguf(read, arch, "sigmoid" if has_bias else "softmax", normed=False)
+    experts = experts_from_gguf(read, arch, "sigmoid" if has_bias else "softmax", normed=False, grouped=True)
     width = read.required(f"{arch}.expert_feed_forward_length", int)
     groups, used = (read.optional(f"{arch}.expert_group{which}_count", int, 1) for which in ("", "_used"))
     return {

@@ -17,7 +17,7 @@ _SHARE = 0.25  # of a head is rotated
 HF_DELTA_KEYS = frozenset({"layer_types", "partial_rotary_factor", "attention_bias"})
 GGUF_DELTA_KEYS = frozenset(
     {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size",
-     "full_attention_interval", "rope.dimension_sections", "nextn_predict_layers"}
+     "full_attention_interval", "attention.recurrent_layers", "rope.dimension_sections", "nextn_predict_layers"}
 )  # fmt: skip
 
 _OF_LAYER = "model.layers.{}.linear_attn."
@@ -71,7 +71,13 @@ def delta_from_gguf(read: Reader, arch: str, fields: dict[str, Any], order: Head
     if heads < 1 or inner % heads:
         raise ModelFormatError(f"{arch}.ssm.inner_size is {inner}, which {heads} heads cannot share.")
     n_layers = fields["n_layers"] - read.optional(f"{arch}.nextn_predict_layers", int, 0)
-    period = read.optional(f"{arch}.full_attention_interval", int, _PERIOD)
+    kinds = read.optional(f"{arch}.attention.recurrent_layers", list, None)  # also of the layers that draft tokens
+    if kinds is None:
+        layers = _all_but_each(read.optional(f"{arch}.full_attention_interval", int, _PERIOD), n_layers, read)
+    elif len(kinds) == fields["n_layers"] and all(isinstance(kind, bool) for kind in kinds):
+        layers = tuple(i for i, recurrent in enumerate(kinds[:n_layers]) if recurrent)
+    else:
+        raise ModelFormatError(f"{arch}.attention.recurrent_layers is not a list of {fields['n_layers']} truth values.")
     spec = DeltaSpec(
         key_heads=read.required(f"{arch}.ssm.group_count", int),
         value_heads=heads,
@@ -80,7 +86,7 @@ def delta_from_gguf(read: Reader, arch: str, fields: dict[str, Any], order: Head
         conv_width=read.required(f"{arch}.ssm.conv_kernel", int),
         order=order,
     )
-    return {**_with(spec, _all_but_each(period, n_layers, read)), "n_layers": n_layers}
+    return {**_with(spec, layers), "n_layers": n_layers}
 
 
 def _with(spec: DeltaSpec, layers: tuple[int, ...]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ _GGUF_DRAFTS = GGUF_DRAFTS | {"ffn_norm": "blk.{}.post_attention_norm.weight"}
 _GGUF = GGUF_MAMBA | GGUF_EXPERTS | {"ffn_norm": GGUF_MAMBA["attention_norm"]}
 _GGUF_KEYS = frozenset(
     {*GGUF_MAMBA_KEYS, *GGUF_EXPERT_KEYS, "expert_shared_feed_forward_length", "expert_shared_count",
-     "expert_weights_scale", "expert_group_count", "expert_group_used_count", "moe_latent_size", "nextn_predict_layers"}
+     "expert_weights_scale", "moe_latent_size", "nextn_predict_layers"}
 )  # fmt: skip
 _LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 _OLDER = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -142,7 +142,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
 
 def _experts_from_gguf(read: Reader, arch: str) -> dict[str, Any]:
     return {
-        **experts_from_gguf(read, arch, "sigmoid"),
+        **experts_from_gguf(read, arch, "sigmoid", grouped=True),
         "shared_d_ff": read.required(f"{arch}.expert_shared_feed_forward_length", int),
         "routing_scale": decimal(read.optional(f"{arch}.expert_weights_scale", float, 1.0)),
         "n_groups": max(1, read.optional(f"{arch}.expert_group_count", int, 1)),

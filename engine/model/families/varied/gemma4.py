@@ -118,7 +118,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
         "windows": of_layers,
         "local_head_dim": small,
         "rope_theta_local": decimal(read.optional("gemma4.rope.freq_base_swa", float, _LOCAL_THETA)),
-        "full_v_is_k": bool(full) and GGUF_NAMES["v"].format(full[0]) not in names,
+        "full_v_is_k": bool(full) and not {GGUF_NAMES[key].format(full[0]) for key in ("v", "qkv")} & set(names),
         "n_shared_kv_layers": read.optional("gemma4.attention.shared_kv_layers", int, 0),
         "layer_embedding_dim": read.optional("gemma4.embedding_length_per_layer_input", int, 0),
         "logit_softcap": decimal(softcap) or None,
