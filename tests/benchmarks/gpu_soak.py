@@ -82,7 +82,7 @@ class Talk:
 
 @dataclass
 class Tally:
-    """What was compared. excused: other tokens within rounding; wrong: other ones; far: logits further off than CLOSE."""
+    """What was compared. excused: other tokens within rounding; wrong: others; far: logits further off than CLOSE."""
 
     tokens: int = 0
     answers: int = 0
@@ -124,10 +124,10 @@ class Tally:
     def __str__(self) -> str:
         leaks = ", ".join(f"{n:+d} {key}" for key, n in self.leaks.items())
         return (
-            f"{self.tokens} tokens compared, {self.wrong} wrong, {self.excused} others within rounding; {self.identical} "
-            f"of {self.answers} whole answers identical; logits off by {self.worst:.1e} of the largest at most, {self.far} "
-            f"times by more than {CLOSE}; {self.moved} experts or neurons moved, {self.cancelled} tokens cancelled, "
-            f"{self.placed} times placed anew, {len(self.left)} loads; left behind: {leaks}"
+            f"{self.tokens} tokens compared, {self.wrong} wrong, {self.excused} others within rounding; "
+            f"{self.identical} of {self.answers} whole answers identical; logits off by {self.worst:.1e} of the largest "
+            f"at most, {self.far} times by more than {CLOSE}; {self.moved} experts or neurons moved, {self.cancelled} "
+            f"tokens cancelled, {self.placed} times placed anew, {len(self.left)} loads; left behind: {leaks}"
         )
 
 
