@@ -125,7 +125,7 @@ class Tally:
         leaks = ", ".join(f"{n:+d} {key}" for key, n in self.leaks.items())
         return (
             f"{self.tokens} tokens compared, {self.wrong} wrong, {self.excused} others within rounding; "
-            f"{self.identical} of {self.answers} whole answers identical; logits off by {self.worst:.1e} of the largest "
+            f"{self.identical} of {self.answers} answers identical; logits off by {self.worst:.1e} of the largest "
             f"at most, {self.far} times by more than {CLOSE}; {self.moved} experts or neurons moved, {self.cancelled} "
             f"tokens cancelled, {self.placed} times placed anew, {len(self.left)} loads; left behind: {leaks}"
         )
