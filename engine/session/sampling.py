@@ -35,7 +35,7 @@ class BrokenLogitsError(EngineError):
             )
         return BrokenLogitsError(
             f"{self.message.removesuffix('.')}, though the CPU computes finite ones for the first tokens.",
-            "Load the model again; if it happens once more, its values exceed 16-bit numbers: choose another quantisation.",
+            "Load the model again; if it happens once more, its numbers exceed 16 bits: choose another quantisation.",
         )
 
 

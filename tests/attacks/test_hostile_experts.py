@@ -162,5 +162,5 @@ def test_numbers_that_only_the_gpu_makes_too_large(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(decoder, "step", lambda *args: step(*args) * np.float32(np.nan))
     with pytest.raises(BrokenLogitsError, match="the CPU computes finite") as caught:
         list(session.generate([5, 9, 4], SamplingConfig(temperature=0, max_tokens=4)))
-    assert "16-bit" in caught.value.hint
+    assert "16 bits" in caught.value.hint
     model.close()
