@@ -106,15 +106,16 @@ def some_there(config: ModelConfig) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["token", "batch"])
-def test_choices_that_no_expert_has_are_passed_over(tiny: Loaded, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_choices_that_no_expert_has_end_in_an_error(tiny: Loaded, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A GPU that publishes them is broken; no memory is read for them."""
     gpu = FakeGpu()
-    publish = gpu.publish
+    publish, is_broken = gpu.publish, [True]
 
     def broken(flag: int, epoch: int, values: GpuCopy, choice: GpuCopy = NOTHING, without: int = 0) -> None:
         if choice.n:
             n = choice.n * N_USED // (2 * N_USED + 1)
-            gpu.do("break", lambda: np.copyto(gpu.array(choice.source, n, np.int32), np.resize([1 << 30, -7], n)))
+            ids = gpu.array(choice.source, n, np.int32)
+            gpu.do("break", lambda: np.copyto(ids, np.resize([1 << 30, -7], n), where=is_broken[0]))
         publish(flag, epoch, values, choice, without)
 
     monkeypatch.setattr(gpu, "publish", broken)
@@ -122,13 +123,17 @@ def test_choices_that_no_expert_has_are_passed_over(tiny: Loaded, monkeypatch: p
     slots = slots_of(model.on_gpu)
     caches = [model.on_gpu.cache() for _ in range(2)]
     for token in TOKENS[:3]:
-        if kind == "batch":
-            found = decode_batch(model.together, [token, token], caches)
-        else:
-            found = model.on_gpu.decoder.step(token, caches[0])
-        assert np.isfinite(found).all()
+        with pytest.raises(DeviceFailedError, match="layer 0 does not have"):
+            if kind == "batch":
+                decode_batch(model.together, [token, token], caches)
+            else:
+                model.on_gpu.decoder.step(token, caches[0])
+    assert [cache.length for cache in caches] == [0, 0]
     assert not slots.heat.any()
     assert not slots.missing.any()
+    is_broken[0] = False
+    found = model.on_gpu.decoder.step(TOKENS[0], caches[0])
+    np.testing.assert_allclose(found, by_cpu(*tiny, "dense", TOKENS[:1])[0][0], atol=2e-4, rtol=1e-4)
     model.close()
     gpu.close()
 
