@@ -23,6 +23,7 @@ import functools
 import gc
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -38,7 +39,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from support.exchanges import moves_at_once  # noqa: E402
 
 from engine.config import EngineConfig  # noqa: E402
-from engine.errors import Cancelled  # noqa: E402
+from engine.errors import Cancelled, DeviceMemoryError  # noqa: E402
 from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram, share_heaps  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import choose_gpu, probe  # noqa: E402
@@ -50,7 +51,8 @@ from native_kernels.backend import F32  # noqa: E402
 HANG_S = 120  # nothing here takes so long
 CONTEXT = 256
 ANSWERS, ANSWER_TOKENS, MOST_PROMPT_TOKENS = 16, 48, 40
-LOADS = 6
+LOADS, MOST_BUDGETS = 6, 6
+GIB = 1 << 30
 MOST_PLACINGS = 3  # in one load, for want of memory
 CLOSE = 0.004  # of the largest logit: products of halves in prompts are off by 0.0005 of their terms, in every layer
 SLACK = {"GPU MiB": 16, "RAM MiB": 96, "threads": 0, "handles": 0}  # what may be left
@@ -158,17 +160,38 @@ def loader(load: Callable[[EngineConfig], LoadedModel], engine: EngineConfig) ->
     """Return what loads the model with a share of its experts or hot neurons on the GPU."""
     if engine.device == "cpu":
         return lambda share, moves: load(engine)
-    whole = load(engine)
+    began, whole = time.monotonic(), load(engine)
     assert whole.gpu is not None, whole.device_reason
     placement = whole.gpu.placement
     whole.close()
 
+    parts = placement.vram_parts_bytes
+    budgets: dict[float, float] = {}  # bytes by share
+
     def of_share(share: float, moves: bool) -> LoadedModel:
-        budget = (placement.vram_bytes - (1 - share) * placement.hot_bytes) / 2**30
-        model = load(replace(engine, vram_budget_gib=budget, adapt=moves))
-        if model.gpu is not None:
-            part = 100 * model.gpu.placement.hot_bytes / placement.hot_bytes
-            print(f"loaded with {part:.0f} % on the GPU, {model.mode}", flush=True)
+        hot = share * placement.hot_bytes
+        budget = budgets.get(share, placement.vram_bytes - placement.hot_bytes + hot)
+        for _ in range(MOST_BUDGETS):
+            try:
+                model = load(replace(engine, vram_budget_gib=budget / GIB, adapt=moves))
+            except DeviceMemoryError as error:  # buffers depend on the budget
+                (least,) = re.findall(r"at least ([\d.]+) GiB", error.message)
+                budget = float(least) * GIB + parts["attention"] + parts["head"] + parts["kv_cache"] + hot
+                continue
+            assert model.gpu is not None, model.device_reason
+            found = model.gpu.placement.hot_bytes
+            if abs(found - hot) < 0.2 * placement.hot_bytes:
+                break
+            model.close()
+            budget += hot - found
+        else:
+            raise SystemExit(f"No budget puts about {share:.0%} of the experts or neurons on the GPU.")
+        budgets[share] = budget
+        on_gpu = 100 * found / placement.hot_bytes
+        print(
+            f"{time.monotonic() - began:.0f} s: {on_gpu:.0f} % on the GPU in {budget / GIB:.3f} GiB, {model.mode}",
+            flush=True,
+        )
         return model
 
     return of_share

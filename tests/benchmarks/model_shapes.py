@@ -102,6 +102,7 @@ SHAPES |= {f"{name}-mtp": replace(SHAPES[name], drafts=1) for name in ("qwen3.5-
 EXPERT_SHAPES: dict[str, Shape] = {
     "qwen3moe-tiny": Shape("qwen3moe", 2, 256, 256, 4, 2, 1024, 512, n_experts=128, n_experts_used=8, head_size=64),
     "turbosparse-tiny": Shape("llama", 4, 256, 512, 4, 2, 1024, 512, n_experts=8, n_experts_used=2, head_size=64),
+    "turbosparse-small": Shape("llama", 8, 1024, 1792, 16, 4, context=4096, n_experts=8, n_experts_used=2),
     "gpt-oss-tiny": Shape("gpt-oss", 2, 256, 256, 4, 2, 1024, 512, n_experts=8, n_experts_used=2, head_size=64),
     "qwen3moe-1b": Shape("qwen3moe", 16, 1024, 1792, 16, 4, context=4096, n_experts=8, n_experts_used=2, head_size=64),
     "qwen3-30b-a3b": Shape(

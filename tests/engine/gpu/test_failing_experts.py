@@ -120,19 +120,16 @@ def test_choices_that_no_expert_has_end_in_an_error(tiny: Loaded, monkeypatch: p
 
     monkeypatch.setattr(gpu, "publish", broken)
     model = Batched(gpu, tiny, "dense", some_there(tiny[0]), 2)
-    slots = slots_of(model.on_gpu)
+    slots, step = slots_of(model.on_gpu), model.on_gpu.decoder.step
     caches = [model.on_gpu.cache() for _ in range(2)]
     for token in TOKENS[:3]:
         with pytest.raises(DeviceFailedError, match="layer 0 does not have"):
-            if kind == "batch":
-                decode_batch(model.together, [token, token], caches)
-            else:
-                model.on_gpu.decoder.step(token, caches[0])
+            decode_batch(model.together, [token] * 2, caches) if kind == "batch" else step(token, caches[0])
     assert [cache.length for cache in caches] == [0, 0]
     assert not slots.heat.any()
     assert not slots.missing.any()
     is_broken[0] = False
-    found = model.on_gpu.decoder.step(TOKENS[0], caches[0])
+    found = step(TOKENS[0], caches[0])
     np.testing.assert_allclose(found, by_cpu(*tiny, "dense", TOKENS[:1])[0][0], atol=2e-4, rtol=1e-4)
     model.close()
     gpu.close()
