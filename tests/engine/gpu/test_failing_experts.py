@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fakes.gpu import FakeGpu
 from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
+from support import gpu_tokens
 from support.exchanges import moves_at_once
 from support.gpu_batches import CLOSE, Batched
 from support.gpu_tokens import OnGpu, by_cpu, logits_of, put_on_gpu, some_experts
@@ -83,18 +84,23 @@ def test_wherever_experts_are_and_move(any_gpu: Gpu, tiny: Loaded, wanted: Any, 
     ours.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_batch_wherever_experts_are_and_move(any_gpu: Gpu, tiny: Loaded, wanted: Any, seed: int) -> None:
-    """Three sequences of the same tokens, each one token ahead of the next."""
+@pytest.mark.parametrize(("seed", "batch"), [(0, 3), (1, 3), (2, 3), (3, 1), (4, 8), (5, 17), (6, 32)])
+def test_a_batch_wherever_experts_are_and_move(
+    any_gpu: Gpu, tiny: Loaded, wanted: Any, seed: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences of the same tokens, some one or two tokens ahead of the others."""
+    monkeypatch.setattr(gpu_tokens, "CONTEXT", max(40, 10 * batch))  # which they share
     rng = np.random.default_rng(seed)
-    model = Batched(any_gpu, tiny, "dense", batch=3, **placed_anyhow(tiny[0], rng))
-    slots, caches = slots_of(model.on_gpu), [model.on_gpu.cache() for _ in range(3)]
+    model = Batched(any_gpu, tiny, "dense", batch=batch, **placed_anyhow(tiny[0], rng))
+    slots, caches = slots_of(model.on_gpu), [model.on_gpu.cache() for _ in range(batch)]
     slots.is_adapting = False
-    for ahead in (2, 1):
-        logits_of(model.on_gpu.decoder.step, caches[2 - ahead], TOKENS[:ahead])
+    ahead = [(batch - 1 - b) % 3 for b in range(batch)]
+    for cache, n in zip(caches, ahead, strict=True):
+        for token in TOKENS[:n]:
+            model.on_gpu.decoder.step(token, cache)
     for i in range(len(TOKENS) - 2):
-        found = decode_batch(model.together, [TOKENS[i + 2], TOKENS[i + 1], TOKENS[i]], caches)
-        right = np.stack([wanted[i + 2], wanted[i + 1], wanted[i]])
+        found = decode_batch(model.together, [TOKENS[i + n] for n in ahead], caches)
+        right = np.stack([wanted[i + n] for n in ahead])
         np.testing.assert_allclose(found, right, atol=CLOSE * np.abs(right).max())
         exchange_any(slots, rng)
     check_slots(slots)
