@@ -21,7 +21,6 @@ import contextlib
 import faulthandler
 import functools
 import gc
-import os
 import random
 import re
 import sys
@@ -32,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from psutil import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -216,12 +216,14 @@ def soak(load: Load, n_tokens: int, seed: int, gpu: int | None) -> Tally:
 
 def in_use(gpu: int | None) -> dict[str, int]:
     """Return what this process, and all programs on the GPU, hold now."""
-    of_process = Path("/proc/self")
-    threads, handles = (
-        len(os.listdir(of_process / name)) if of_process.exists() else 0 for name in ("task", "fd")
-    )  # fmt: skip
-    vram = 0 if gpu is None else (used_bytes(gpu) or 0)
-    return {"GPU MiB": vram >> 20, "RAM MiB": process_ram_bytes() >> 20, "threads": threads, "handles": handles}
+    vram, ours = 0 if gpu is None else (used_bytes(gpu) or 0), Process()
+    handles = ours.num_handles() if sys.platform == "win32" else ours.num_fds()
+    return {
+        "GPU MiB": vram >> 20,
+        "RAM MiB": process_ram_bytes() >> 20,
+        "threads": ours.num_threads(),
+        "handles": handles,
+    }
 
 
 def answer_of(model: LoadedModel, chance: random.Random) -> Answer:
