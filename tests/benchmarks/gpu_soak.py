@@ -40,6 +40,7 @@ from support.exchanges import moves_at_once  # noqa: E402
 
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import Cancelled, DeviceMemoryError  # noqa: E402
+from engine.job import Job  # noqa: E402
 from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram, share_heaps  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import choose_gpu, probe  # noqa: E402
@@ -254,10 +255,12 @@ def repeat(model: LoadedModel, answers: list[Answer], chance: random.Random, tal
                 talk.cache.truncate(0)
             before = talk.cache.length
             try:
-                with cancelled_at_some_time(model, chance):
-                    if talk.n == 0:
-                        rows = prefill(transformer, talk.answer.prompt, talk.cache)[None]
-                    else:
+                if talk.n == 0:  # whose eager operators do not expect the pool to be cancelled
+                    late = time.monotonic() + chance.choice((0.002, HANG_S))
+                    job = Job(lambda late=late: time.monotonic() > late)  # type: ignore[misc]
+                    rows = prefill(transformer, talk.answer.prompt, talk.cache, job)[None]
+                else:
+                    with cancelled_at_some_time(model, chance):
                         n = min(chance.choice((1, 1, 1, 4)), most_at_once(transformer, talk.cache))
                         said = talk.answer.tokens[talk.n - 1 :][:n]
                         rows = decode_tokens(transformer, said[: ANSWER_TOKENS - talk.n], talk.cache)
