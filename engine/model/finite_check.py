@@ -21,12 +21,12 @@ SAMPLED_ROWS = 8
 _PIECE_ROWS = 256
 
 
-def check_numbers(matrix: PackedMatrix, name: str) -> None:
+def check_numbers(matrix: PackedMatrix, name: str, whole: bool = False) -> None:
     """Raise ModelFormatError if a checked value is not finite.
 
-    Cost: reads at most WHOLE_BYTES or SAMPLED_ROWS rows, the first and last included.
+    whole: check all rows. Cost: else, reads at most WHOLE_BYTES or SAMPLED_ROWS rows, the first and last included.
     """
-    ids = _sample(matrix)
+    ids = np.arange(matrix.n_rows) if whole else _sample(matrix)
     for start in range(0, len(ids), _PIECE_ROWS):
         if not _are_numbers(matrix, ids[start : start + _PIECE_ROWS]):
             raise ModelFormatError(f"Tensor {name} holds values that are not numbers.")

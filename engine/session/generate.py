@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import Cancelled, HostMemoryError
+from engine.errors import Cancelled, EngineError, HostMemoryError
 from engine.job import CancelCheck, Job, never
 from engine.prompt_cache.block_file import BLOCK_TOKENS
-from engine.session.sampling import forced_tokens
+from engine.session.sampling import BrokenLogitsError, forced_tokens
 
 if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
@@ -376,7 +376,12 @@ def generate(
                 reason = "cancelled"
                 break
             computed = time.perf_counter()
-            token = sampler(logits, history)
+            try:
+                token = sampler(logits, history)
+            except BrokenLogitsError as error:
+                decode.end(history)
+                cache.truncate(0)  # its numbers must not be used again, nor kept on the disk
+                raise _located(error, model, history, job) from None
             now = time.perf_counter()
             stats.sampling_s += now - computed if stats.decode_steps else 0.0
             if stats.ttft_s is None:
@@ -404,6 +409,17 @@ def generate(
     stats.total_s = time.perf_counter() - started
     rest = "" if scanner.hit else scanner.push(text_stream.flush()) + scanner.flush()
     yield TokenEvent(rest, finish_reason=reason, stats=stats, stop_text=scanner.found)
+
+
+def _located(error: BrokenLogitsError, model: Transformer, history: Sequence[int], job: Job) -> BrokenLogitsError:
+    """Return the error with the layer where the numbers stop being finite, if it can be found."""
+    from engine.executor.broken_numbers import first_broken
+
+    try:
+        return error.located(first_broken(model, history, job))
+    except (Cancelled, EngineError, MemoryError) as failure:
+        log.info("The layer whose numbers are not finite was not found: %s", failure)
+        return error
 
 
 class _Decode:

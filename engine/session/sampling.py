@@ -26,6 +26,18 @@ class BrokenLogitsError(EngineError):
 
     hint = "Load the model again; if it happens once more, its weights are damaged: download them again."
 
+    def located(self, where: str) -> BrokenLogitsError:
+        """Return the error with the part that first gave such numbers on the CPU; "": none did."""
+        if where:
+            hint = "Download the model again, because its file is probably damaged; or choose another quantisation."
+            return BrokenLogitsError(
+                f"{self.message.removesuffix('.')}; {where} computes the first such numbers.", hint
+            )
+        return BrokenLogitsError(
+            f"{self.message.removesuffix('.')}, though the CPU computes finite ones for the first tokens.",
+            "Load the model again; if it happens once more, its numbers exceed 16 bits: choose another quantisation.",
+        )
+
 
 def make_sampler(config: SamplingConfig) -> Sampler:
     """Return a function (logits f32 [V], history) -> token id with its own random generator.

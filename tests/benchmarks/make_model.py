@@ -175,7 +175,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     yield value("general.architecture", arch)
     yield value("general.name", f"synthetic {recipe.shape} {recipe.codec}")
     yield _count("general.file_type", _FILE_TYPES[recipe.codec])
-    if not shape.n_experts and not shape.value_heads and arch != "gemma4":
+    if (arch == "llama" or not shape.n_experts) and not shape.value_heads and arch != "gemma4":
         yield value(ACTIVATION_KEY, "relu-glu" if shape.gated else "relu")
     table = shape.context + (2 if arch == "opt" else 0)  # OPT's files give the length of the table of positions
     counts = {

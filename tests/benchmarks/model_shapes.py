@@ -101,6 +101,8 @@ SHAPES |= {f"{name}-mtp": replace(SHAPES[name], drafts=1) for name in ("qwen3.5-
 # Models with experts, with a smaller vocabulary than the trained ones have.
 EXPERT_SHAPES: dict[str, Shape] = {
     "qwen3moe-tiny": Shape("qwen3moe", 2, 256, 256, 4, 2, 1024, 512, n_experts=128, n_experts_used=8, head_size=64),
+    "turbosparse-tiny": Shape("llama", 4, 256, 512, 4, 2, 1024, 512, n_experts=8, n_experts_used=2, head_size=64),
+    "turbosparse-small": Shape("llama", 8, 1024, 1792, 16, 4, context=4096, n_experts=8, n_experts_used=2),
     "gpt-oss-tiny": Shape("gpt-oss", 2, 256, 256, 4, 2, 1024, 512, n_experts=8, n_experts_used=2, head_size=64),
     "qwen3moe-1b": Shape("qwen3moe", 16, 1024, 1792, 16, 4, context=4096, n_experts=8, n_experts_used=2, head_size=64),
     "qwen3-30b-a3b": Shape(
@@ -309,7 +311,9 @@ def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
             yield Tensor(f"{own}ffn_gate_inp.bias", (n,), "f32", "zeros", layer)
             yield Tensor(f"{own}attn_sinks.weight", (shape.n_heads,), "f32", "zeros", layer)
         else:
-            norms |= {"ffn_norm": d, "attn_q_norm": shape.head_dim, "attn_k_norm": shape.head_dim}
+            norms["ffn_norm"] = d
+            if shape.family != "llama":
+                norms |= {"attn_q_norm": shape.head_dim, "attn_k_norm": shape.head_dim}
         for name, size in norms.items():
             yield Tensor(f"{own}{name}.weight", (size,), "f32", "ones", layer)
 

@@ -23,6 +23,7 @@ from engine.gpu.token.token_group import TokenBuffers, TokenGroup, TokenSetup
 from engine.gpu.token.token_memory import COUNTS, TokenMemory
 from engine.gpu.token.token_steps import ZERO_COPY
 from engine.gpu.weights.cache import GpuCache
+from engine.gpu.weights.expert_slots import no_such_expert
 from engine.job import CancelCheck, never
 from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
@@ -346,6 +347,7 @@ class GpuDecodeProgram:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         if not finished:
             raise Cancelled
+        self._check_choices(group.tokens[: len(tokens)])
         first, last = cache.length, cache.length + n_kept
         cache.tokens[first:last], cache.sequence_length = tokens[:n_kept], length
         if group is self._alone:
@@ -358,6 +360,12 @@ class GpuDecodeProgram:
             one.count(self._counters if i < n_kept else None)
             if self._slots is not None and isinstance(one.cpu, CpuExpertCalls):
                 self._slots.missing += one.cpu.missing
+
+    def _check_choices(self, tokens: Sequence[TokenBuffers]) -> None:
+        """Raise DeviceFailedError if the GPU chose an expert that does not exist; the CPU has read none for it."""
+        for one in tokens:
+            if isinstance(one.cpu, CpuExpertCalls) and one.cpu.missing.min() < 0:
+                raise no_such_expert(int(one.cpu.missing.argmin()))
 
     def _hidden_of(self, one: TokenBuffers) -> F32:
         """Return the final hidden state [D] of a token of the last run."""

@@ -27,7 +27,7 @@ from native_kernels.cpu.runtime.call import Call
 class CpuExpertCalls:
     """The buffers of one of a model's tokens on the CPU, and the calls over them.
 
-    missing: i64 [L], the experts that it chose and that are not resident.
+    missing: i64 [L], the experts that it chose and that are not resident; -1: it chose one that does not exist.
     """
 
     def __init__(

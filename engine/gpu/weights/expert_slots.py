@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.config import ModelConfig
+from engine.errors import DeviceFailedError
 from engine.gpu.weights.expert_exchange import Exchange
 from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import slots_of
@@ -38,6 +39,11 @@ class Move(NamedTuple):
     layer: int
     slot: int
     expert: int
+
+
+def no_such_expert(layer: int) -> DeviceFailedError:
+    """Return the error for a choice that no expert of the layer has."""
+    return DeviceFailedError(f"The GPU chose an expert that layer {layer} does not have.")
 
 
 class ExpertSlots:
@@ -86,10 +92,14 @@ class ExpertSlots:
         return Residency(self._resident[layer], self.heat[layer], self._growth, self.missing[layer : layer + 1])
 
     def missing_of(self, layer: int, ids: I64) -> I64:
-        """Count the choices ids [B, K] of a batch step; return them with -1 for resident experts and invalid ids."""
-        exist = (ids >= 0) & (ids < self.heat.shape[1])
-        np.add.at(self.heat[layer], ids[exist], self._growth[0])
-        found: I64 = np.where(exist & (self._resident[layer][np.where(exist, ids, 0)] == 0), ids, -1)
+        """Count the choices ids [B, K] of a batch step; return them with -1 for resident experts.
+
+        Raises: DeviceFailedError for an id that no expert has.
+        """
+        if ids.min() < 0 or ids.max() >= self.heat.shape[1]:
+            raise no_such_expert(layer)
+        np.add.at(self.heat[layer], ids, self._growth[0])
+        found: I64 = np.where(self._resident[layer][ids] == 0, ids, -1)
         self.missing[layer] = np.count_nonzero(found >= 0)
         return found
 

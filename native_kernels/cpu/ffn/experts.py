@@ -85,17 +85,18 @@ def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
 
     args: ids and weights as published, K, E, resident u8 [E], ids, weights, counts, heat f32 [E], what a choice adds to
     it (address), targets (pairs of an address and a factor), their number, counts of listed rows (0: none), how many
-    are missing (address), the order of several tokens' experts.
+    are missing, -1 if an id is of no expert (address), the order of several tokens' experts.
     """
     published, their_weights = get_int(args), get_int(args + 8)
     n_used, n_experts = get_int(args + 16), get_int(args + 24)
     resident, ids, weights, counts = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
     heat, more = get_int(args + 64), get_float(get_int(args + 72))
     targets, n_targets, listed = get_int(args + 80), get_int(args + 88), get_int(args + 96)
-    n = 0
+    n, is_sound = 0, True
     for k in range(n_used):
         expert = get_int32(published + 4 * k)
         if expert < 0 or expert >= n_experts:
+            is_sound = False
             continue
         put_int(counts + 8 * expert, get_int(counts + 8 * expert) + 1)
         put_float(heat + 4 * expert, get_float(heat + 4 * expert) + more)
@@ -108,7 +109,7 @@ def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
     if listed != 0:
         for k in range(n, n_used):
             put_int(listed + 8 * k, 0)
-    put_int(get_int(args + 104), n)
+    put_int(get_int(args + 104), n if is_sound else -1)
 
 
 @kernel
@@ -522,7 +523,7 @@ class Residency:
     """Which experts of a layer a GPU computes, and how often the experts were chosen recently.
 
     resident: u8 [E]. heat: f32 [E], to which each choice adds growth[0]. missing: i64 [1], experts of the last token
-    that were not resident.
+    that were not resident; -1: the GPU chose one that does not exist.
     """
 
     resident: U8

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fakes.gpu import FakeGpu
 from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
+from support import gpu_tokens
 from support.exchanges import moves_at_once
 from support.gpu_batches import CLOSE, Batched
 from support.gpu_tokens import OnGpu, by_cpu, logits_of, put_on_gpu, some_experts
@@ -83,18 +84,23 @@ def test_wherever_experts_are_and_move(any_gpu: Gpu, tiny: Loaded, wanted: Any, 
     ours.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_batch_wherever_experts_are_and_move(any_gpu: Gpu, tiny: Loaded, wanted: Any, seed: int) -> None:
-    """Three sequences of the same tokens, each one token ahead of the next."""
+@pytest.mark.parametrize(("seed", "batch"), [(0, 3), (1, 3), (2, 3), (3, 1), (4, 8), (5, 17), (6, 32)])
+def test_a_batch_wherever_experts_are_and_move(
+    any_gpu: Gpu, tiny: Loaded, wanted: Any, seed: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences of the same tokens, some one or two tokens ahead of the others."""
+    monkeypatch.setattr(gpu_tokens, "CONTEXT", max(40, 10 * batch))  # which they share
     rng = np.random.default_rng(seed)
-    model = Batched(any_gpu, tiny, "dense", batch=3, **placed_anyhow(tiny[0], rng))
-    slots, caches = slots_of(model.on_gpu), [model.on_gpu.cache() for _ in range(3)]
+    model = Batched(any_gpu, tiny, "dense", batch=batch, **placed_anyhow(tiny[0], rng))
+    slots, caches = slots_of(model.on_gpu), [model.on_gpu.cache() for _ in range(batch)]
     slots.is_adapting = False
-    for ahead in (2, 1):
-        logits_of(model.on_gpu.decoder.step, caches[2 - ahead], TOKENS[:ahead])
+    ahead = [(batch - 1 - b) % 3 for b in range(batch)]
+    for cache, n in zip(caches, ahead, strict=True):
+        for token in TOKENS[:n]:
+            model.on_gpu.decoder.step(token, cache)
     for i in range(len(TOKENS) - 2):
-        found = decode_batch(model.together, [TOKENS[i + 2], TOKENS[i + 1], TOKENS[i]], caches)
-        right = np.stack([wanted[i + 2], wanted[i + 1], wanted[i]])
+        found = decode_batch(model.together, [TOKENS[i + n] for n in ahead], caches)
+        right = np.stack([wanted[i + n] for n in ahead])
         np.testing.assert_allclose(found, right, atol=CLOSE * np.abs(right).max())
         exchange_any(slots, rng)
     check_slots(slots)
@@ -106,29 +112,31 @@ def some_there(config: ModelConfig) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["token", "batch"])
-def test_choices_that_no_expert_has_are_passed_over(tiny: Loaded, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_choices_that_no_expert_has_end_in_an_error(tiny: Loaded, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A GPU that publishes them is broken; no memory is read for them."""
     gpu = FakeGpu()
-    publish = gpu.publish
+    publish, is_broken = gpu.publish, [True]
 
     def broken(flag: int, epoch: int, values: GpuCopy, choice: GpuCopy = NOTHING, without: int = 0) -> None:
         if choice.n:
             n = choice.n * N_USED // (2 * N_USED + 1)
-            gpu.do("break", lambda: np.copyto(gpu.array(choice.source, n, np.int32), np.resize([1 << 30, -7], n)))
+            ids = gpu.array(choice.source, n, np.int32)
+            gpu.do("break", lambda: np.copyto(ids, np.resize([1 << 30, -7], n), where=is_broken[0]))
         publish(flag, epoch, values, choice, without)
 
     monkeypatch.setattr(gpu, "publish", broken)
     model = Batched(gpu, tiny, "dense", some_there(tiny[0]), 2)
-    slots = slots_of(model.on_gpu)
+    slots, step = slots_of(model.on_gpu), model.on_gpu.decoder.step
     caches = [model.on_gpu.cache() for _ in range(2)]
     for token in TOKENS[:3]:
-        if kind == "batch":
-            found = decode_batch(model.together, [token, token], caches)
-        else:
-            found = model.on_gpu.decoder.step(token, caches[0])
-        assert np.isfinite(found).all()
+        with pytest.raises(DeviceFailedError, match="layer 0 does not have"):
+            decode_batch(model.together, [token] * 2, caches) if kind == "batch" else step(token, caches[0])
+    assert [cache.length for cache in caches] == [0, 0]
     assert not slots.heat.any()
     assert not slots.missing.any()
+    is_broken[0] = False
+    found = step(TOKENS[0], caches[0])
+    np.testing.assert_allclose(found, by_cpu(*tiny, "dense", TOKENS[:1])[0][0], atol=2e-4, rtol=1e-4)
     model.close()
     gpu.close()
 

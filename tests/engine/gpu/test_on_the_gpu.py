@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from samples.experts_gguf import make_tiny_mixtral
 from samples.placements import a_placement
 from samples.tiny_model import make_tiny_model
 from support.gpu_neighbours import Holder, OtherEngine
@@ -27,6 +28,7 @@ from engine.gpu.trial import budget
 from engine.gpu.weights.loading import GpuContents, load_onto_gpu
 from engine.job import Job
 from engine.machine.hardware import choose_gpu, probe
+from engine.model import weights as weights_module
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import kv_positions, memory_plan
@@ -34,6 +36,7 @@ from engine.session import chat_session, load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.generate import decode_one_token, prefill
 from engine.session.loaded_model import LoadedModel
+from engine.session.sampling import BrokenLogitsError
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import Gpu
 
@@ -274,3 +277,19 @@ def test_the_gpu_times_the_stages_of_a_token(own_gpu: Gpu, monkeypatch: pytest.M
         assert 0 < stages["attention"] + stages["ffn"] < 1
     finally:
         model.close()
+
+
+@pytest.mark.parametrize("n_prompt", [1, 50])
+def test_a_router_without_numbers_is_named(
+    n_prompt: int, own_gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a token and in a prompt, whose kernels are others."""
+    monkeypatch.setattr(weights_module, "check_numbers", lambda *_, **__: None)
+    monkeypatch.setattr(weights_module, "_choose_hold", lambda *_: ("mapped", ""))
+    router = np.ones((4, 32), np.float32)
+    router[2, 3] = np.nan
+    path = make_tiny_mixtral(tmp_path / "m.gguf", tensors={"blk.1.ffn_gate_inp.weight": router})
+    loaded = LoadedModel.load(path, EngineConfig(device="cuda", context=64))
+    with pytest.raises(BrokenLogitsError, match="the router of layer 1 "):
+        list(ChatSession(loaded).generate([5 + i % 90 for i in range(n_prompt)], GREEDY))
+    loaded.close()

@@ -20,6 +20,7 @@ from samples.split_model import BASE, EXPERT_FAMILIES, FAMILIES, WITH_EXPERTS, i
 from support.arrays_on_gpu import GpuArrays, entered_device
 from support.repetitions import some_daily
 
+from engine.config import ModelConfig
 from engine.errors import Cancelled
 from engine.gpu.prefill.cold_buffers import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
@@ -121,6 +122,15 @@ def test_layers_at_home_on_the_cpu_take_part(make: Make, kv_codec: str) -> None:
 def test_experts_say_what_the_cpu_says(make: Make, family: str, row_wise: bool) -> None:
     """All of a layer's in slots, some or none."""
     make(EXPERT_FAMILIES[family], row_wise=row_wise).check(1, 37, 5)
+
+
+@pytest.mark.parametrize("config", [BASE, EXPERT_FAMILIES["relu"], EXPERT_FAMILIES["shared"]])
+@pytest.mark.parametrize("counts", [(15, 16, 17, 33), (31, 32, 1, 32), (47, 48, 1), (49, 2, 14, 31)])
+def test_prompts_of_every_length_around_the_borders_of_chunks(
+    make: Make, config: ModelConfig, counts: tuple[int, ...]
+) -> None:
+    sizes = sizes_for(config, [w.ffns[0] for w in random_weights(config).layers], 96)
+    make(config, sizes=replace(sizes, positions=16)).check(*counts)
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
