@@ -4,10 +4,11 @@
 
 Answers are greedy, so that each is known: an answer that was killed must begin as it began before, and the first one
 after a restart must be the one that is computed without any cache. That computes as a prompt what was decoded before,
-and rounds it differently. So an answer may go on with another token where the two are equally probable within TIE.
-"ties" lists the differences of their logits there; "rounding" is the largest change of such a difference between two
-answers with the same tokens. AMX is not used, which rounds prompts more coarsely. Guesses come from the text, and from
-the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens and in the end; "faults" must be empty.
+and rounds it differently. So an answer may go on with another token where the logits of the two are closer than
+rounding moves them: "rounding" is the largest change of such a difference between answers with the same tokens, and
+"ties" lists the differences of other tokens. AMX is not used, which rounds prompts more coarsely. Guesses come from the
+text, and from the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens and in the end; "faults"
+must be empty.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from test_suspended import Child  # noqa: E402 - found by the line above
 from engine.service import protocol  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
 
-CHATS, MOST_CONTEXT, KILLED, TIE = 3, 700, 0.15, 0.1
+CHATS, MOST_CONTEXT, KILLED = 3, 700, 0.15
 TEXT = (ROOT / "assets" / "calibration" / "prose.txt").read_text("utf-8")
 ASKED = ("Say that again.", "Tell me a story about it.", "What is the most important part?", "Tell me more.", "Why?")
 
@@ -40,8 +41,7 @@ class Soak:
         self.chats: list[list[dict[str, str]]] = [[] for _ in range(CHATS)]
         self.asked = self.tokens = self.kills = self.warm = self.restored = 0
         self.guesses: dict[str, list[int]] = {}
-        self.faults: list[str] = []
-        self.ties: list[float] = []
+        self.others: list[tuple[float, str]] = []  # answers that differ: by the logits of two tokens, and how
         self.rounding = 0.0
         if isa.available()[0].tiles:
             os.environ[isa.SWITCH] = isa.available()[1].name
@@ -91,30 +91,15 @@ class Soak:
         self.child = self.started()
         return text
 
-    def goes_on(self, before: str, rows: list[dict[str, Any]]) -> bool:
-        """Return whether the tokens of an answer begin with a text, or a tie ends what they share."""
-        said = ""
-        for row in rows:
-            text = said + row["text"]
-            if not text.lstrip().startswith(before.lstrip()[: len(text.lstrip())]):
-                others = [id_ for id_, _ in row["top"] if id_ != row["id"]]
-                return bool(others) and self.is_tie(row, others[0])
-            said = text
-        return True
-
-    def same(self, rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
-        """Return whether two answers have the same tokens, or a tie ends what they share."""
+    def apart(self, rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> float:
+        """Return by how much the logits of two answers' first other tokens differ; 0 for the same answer."""
         for row, other in zip(rows, others, strict=False):
             if row["id"] != other["id"]:
-                return self.is_tie(row, other["id"]) and self.is_tie(other, row["id"])
+                return max(gap(row, other["id"]), gap(other, row["id"]))
             rival = max((p, id_) for id_, p in row["top"] if id_ != row["id"])[1]
             if (first := gap(row, rival)) < 2 and (second := gap(other, rival)) < 2:
                 self.rounding = max(self.rounding, abs(first - second))
-        return len(rows) == len(others)
-
-    def is_tie(self, row: dict[str, Any], id_: int) -> bool:
-        self.ties += [round(gap(row, id_), 4)]
-        return gap(row, id_) <= TIE
+        return 0.0 if len(rows) == len(others) else math.inf
 
     def turn(self) -> None:
         chat = self.chance.randrange(CHATS)
@@ -129,15 +114,26 @@ class Soak:
         if is_killed:
             self.warm += result["restored_tokens"] > 0
             self.restored += result["restored_tokens"]
-            if not self.goes_on(before, result["rows"]):
-                self.faults.append(f"killed after {before!r}, then {result['text']!r}")
             wanted = self.answered(chat, fresh=True)
-            if not self.same(result["rows"], wanted["rows"]):
-                self.faults.append(f"{result['text']!r} instead of {wanted['text']!r}")
+            for apart, told in (
+                (goes_on(before, result["rows"]), f"killed after {before!r}, then {result['text']!r}"),
+                (self.apart(result["rows"], wanted["rows"]), f"{result['text']!r} instead of {wanted['text']!r}"),
+            ):
+                self.others += [(apart, told)] if apart else []
         messages.append({"role": "assistant", "content": result["text"]})
         if result["context_used"] > MOST_CONTEXT:
             messages.clear()
         time.sleep(self.chance.choice((0.0, 0.0, 0.3)))  # the engine keeps prompts while it is idle
+
+
+def goes_on(before: str, rows: list[dict[str, Any]]) -> float:
+    """Return the same for a text that ended early, whose token is taken to be the second most probable."""
+    said = ""
+    for row in rows:
+        said += row["text"]
+        if not said.lstrip().startswith(before.lstrip()[: len(said.lstrip())]):
+            return gap(row, max((p, id_) for id_, p in row["top"] if id_ != row["id"])[1])
+    return 0.0
 
 
 def gap(row: dict[str, Any], id_: int) -> float:
@@ -161,8 +157,10 @@ def main(folder: Path, tokens: int, seed: int, draft: str = "") -> dict[str, Any
 def figures(soak: Soak, began: float) -> dict[str, Any]:
     return {
         "tokens": soak.tokens, "answers": soak.asked - soak.kills, "kills": soak.kills, "warm restarts": soak.warm,
-        "tokens read from disk": soak.restored, "guessed and accepted": soak.guesses, "faults": soak.faults,
-        "ties": soak.ties, "rounding": round(soak.rounding, 4),
+        "tokens read from disk": soak.restored, "guessed and accepted": soak.guesses,
+        "rounding": round(soak.rounding, 4),
+        "ties": [round(apart, 4) for apart, _ in soak.others if apart <= soak.rounding],
+        "faults": [told for apart, told in soak.others if apart > soak.rounding],
         "seconds": round(time.monotonic() - began), "load_average": round(os.getloadavg()[0], 1),
     }  # fmt: skip
 

@@ -11,21 +11,24 @@ from typing import Any
 import numpy as np
 
 from native_kernels.cpu.blocks.unpack import UNPACKERS
-from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums
+from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of
 from native_kernels.cpu.gemm.tiles import (
     DOT_ROWS,
     DOT_TOKENS,
     DOTS_OF_BFLOATS,
     DOTS_OF_FLOATS,
     DOTS_OF_HALVES,
+    FEW_TILES,
+    FEW_TOKENS,
     PIECE,
     ROW_BYTES,
     TILE_ROWS,
     float_tile,
 )
 from native_kernels.cpu.gemm.transposition import turn, turn_part
+from native_kernels.cpu.products.vector_math import put_some_floats
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
-from native_kernels.cpu.runtime.simd import LANES, Rows, floats_part, get_float, get_int, put_float, put_floats
+from native_kernels.cpu.runtime.simd import LANES, Rows, floats, floats_part, get_float, get_int, put_float, put_floats
 
 # Rows decoded at a time, a multiple of every tile's; tokens whose sums stay in the cache beside them.
 _BLOCK_ROWS = 96 if LANES == 16 else 48
@@ -34,9 +37,7 @@ PANEL = 2 * LANES  # tokens of a panel
 _TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
 
 # Up to this many tokens of a panel, rows fill the registers instead. Sums run through the columns in the same order.
-_FEW = LANES // 2
-_FEW_ROWS = 2 * LANES
-_FEW_TILE = float_tile(4, 2, 4 * _FEW_ROWS)
+_FEW = LANES
 
 # Dots run along the columns. Rows in other codecs are then decoded in longer chunks.
 DOT_MOST = LANES
@@ -78,7 +79,11 @@ def float_kernel(codec: str) -> Kernel:
 
     args: w, its row stride, D, panels, panel stride, tokens, out, its row stride, scratch, scratch stride.
     """
-    unpack = UNPACKERS[codec]
+    unpack, words = UNPACKERS[codec], 0
+    some_floats, more_floats = FEW_TILES["f32"]
+    some, more = FEW_TILES.get(codec, FEW_TILES["f32"])
+    if codec in FEW_TILES:
+        words = bytes_of(codec, PIECE) // 4
     piece_bytes = bytes_of(codec, PIECE)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
@@ -88,25 +93,36 @@ def float_kernel(codec: str) -> Kernel:
         unpacked = get_int(args + 64) + worker * get_int(args + 72)
         sums = unpacked + _BLOCK_ROWS * ROW_BYTES
         if tokens <= _FEW:
-            turned = unpacked + _FEW_ROWS * ROW_BYTES
-            of_few = turned + 4 * _FEW_ROWS * PIECE
-            for first_row in range(lo, hi, _FEW_ROWS):
-                n_rows = min(_FEW_ROWS, hi - first_row)
+            for first_row in range(lo, hi, LANES):
+                n_rows, here = min(LANES, hi - first_row), w + first_row * w_step
                 for k in range(0, n_cols, PIECE):
-                    n = min(PIECE, n_cols - k)
-                    ahead = piece_bytes if k + PIECE < n_cols else _FEW_ROWS * w_step - (k // PIECE) * piece_bytes
-                    for r in range(n_rows):
-                        row = w + (first_row + r) * w_step
-                        ask_for(row + (k // PIECE) * piece_bytes + ahead, piece_bytes)
-                        unpack(row, n_cols, k, n, unpacked + r * ROW_BYTES)
-                    for r in range(0, n_rows, LANES):
-                        for c in range(0, n, LANES):
-                            target = turned + 4 * (_FEW_ROWS * c + r)
-                            turn(unpacked + r * ROW_BYTES + 4 * c, ROW_BYTES, target, 4 * _FEW_ROWS)
+                    n, begin = min(PIECE, n_cols - k), np.int64(k == 0)
                     x = panels + k // PIECE * (_FEW * ROW_BYTES)
-                    for t in range(0, tokens, 4):
-                        _FEW_TILE(x + t * ROW_BYTES, turned, n, of_few + 4 * _FEW_ROWS * t, np.int64(k == 0))
-                put_sums(of_few, out + 4 * first_row, out_step, tokens, n_rows)
+                    in_place = words > 0 and n == PIECE and n_rows == LANES
+                    ahead = piece_bytes if k + PIECE < n_cols else LANES * w_step - (k // PIECE) * piece_bytes
+                    for r in range(n_rows):
+                        if not in_place:
+                            ask_for(here + r * w_step + (k // PIECE) * piece_bytes + ahead, piece_bytes)
+                            unpack(here + r * w_step, n_cols, k, n, unpacked + r * ROW_BYTES)
+                            for i in range(n, (n + LANES - 1) // LANES * LANES):
+                                put_float(unpacked + r * ROW_BYTES + 4 * i, np.float32(0.0))
+                    rows, step, n_words = unpacked, ROW_BYTES, (n + LANES - 1) // LANES * LANES
+                    if in_place:
+                        rows, step, n_words = here + (k // PIECE) * piece_bytes, w_step, words
+                    for t in range(0, tokens, FEW_TOKENS[1]):
+                        of_tokens, of_rows = x + t * ROW_BYTES, sums + 4 * LANES * t
+                        if tokens - t <= FEW_TOKENS[0]:
+                            if in_place:
+                                some(rows, step, of_tokens, n_words, of_rows, begin)
+                            else:
+                                some_floats(rows, step, of_tokens, n_words, of_rows, begin)
+                        elif in_place:
+                            more(rows, step, of_tokens, n_words, of_rows, begin)
+                        else:
+                            more_floats(rows, step, of_tokens, n_words, of_rows, begin)
+                for t in range(tokens):
+                    target = out + t * out_step + 4 * first_row
+                    put_some_floats(target, n_rows, floats(sums + 4 * LANES * t))
             return
         for first_token in range(0, tokens, _BLOCK_TOKENS):
             n_tokens = min(_BLOCK_TOKENS, tokens - first_token)
