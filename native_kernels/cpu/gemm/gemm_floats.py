@@ -26,9 +26,18 @@ from native_kernels.cpu.gemm.tiles import (
     float_tile,
 )
 from native_kernels.cpu.gemm.transposition import turn, turn_part
-from native_kernels.cpu.products.vector_math import put_some_floats
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
-from native_kernels.cpu.runtime.simd import LANES, Rows, floats, floats_part, get_float, get_int, put_float, put_floats
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    Rows,
+    floats,
+    floats_part,
+    get_float,
+    get_int,
+    put_float,
+    put_floats,
+    put_floats_part,
+)
 
 # Rows decoded at a time, a multiple of every tile's; tokens whose sums stay in the cache beside them.
 _BLOCK_ROWS = 96 if LANES == 16 else 48
@@ -122,7 +131,10 @@ def float_kernel(codec: str) -> Kernel:
                             more_floats(rows, step, of_tokens, n_words, of_rows, begin)
                 for t in range(tokens):
                     target = out + t * out_step + 4 * first_row
-                    put_some_floats(target, n_rows, floats(sums + 4 * LANES * t))
+                    if n_rows == LANES:
+                        put_floats(target, floats(sums + 4 * LANES * t))
+                    else:
+                        put_floats_part(target, n_rows, floats(sums + 4 * LANES * t))
             return
         for first_token in range(0, tokens, _BLOCK_TOKENS):
             n_tokens = min(_BLOCK_TOKENS, tokens - first_token)
