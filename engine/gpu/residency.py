@@ -24,6 +24,7 @@ from engine.placement.kv_positions import kv_sizes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.rebalancing import saved_by_kv
+from engine.sparsity.placement import Placement
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class GpuResidency:
         self._is_away = False  # the GPU was released because its memory was full, and may be opened again
         self._release_other: Callable[[], bool] = lambda: False
         self._placing_s = 1.0  # that placing for another number of tokens took last
+        # The placement, and what saved_by_kv found for it, by KV positions: it plans a placement each time.
+        self._savings: tuple[Placement | None, dict[int, float]] = (None, {})
 
     def release_first(self, other: Callable[[], bool] = lambda: False) -> None:
         """Call `other` before the model releases memory; it returns whether something less useful was released."""
@@ -75,10 +78,16 @@ class GpuResidency:
             return True
         if not self.placed.is_usable or self.placed.setting is None:
             return False
-        if kv_sizes(self._base.context, n_tokens)[0] >= self.placed.least_positions:
+        fewest = kv_sizes(self._base.context, n_tokens)[0]
+        if fewest >= self.placed.least_positions:
             return False
-        saved_s = min(n_answer, _USUAL_ANSWER) * saved_by_kv(self.placed.setting, self.placed.placement, n_tokens)
-        return saved_s > _THERE_AND_BACK * self._placing_s
+        placement = self.placed.placement
+        if self._savings[0] is not placement:
+            self._savings = placement, {}
+        saved_s = self._savings[1].get(fewest)
+        if saved_s is None:
+            saved_s = self._savings[1][fewest] = saved_by_kv(self.placed.setting, placement, n_tokens)
+        return min(n_answer, _USUAL_ANSWER) * saved_s > _THERE_AND_BACK * self._placing_s
 
     def place_for(self, n_tokens: int, cancelled: CancelCheck = never) -> None:
         """Place the model again with KV cache for a conversation of this length. All caches become invalid.

@@ -49,7 +49,7 @@ def route(
         weights = weights * expert_scale[experts]
     if spec.shared_width:
         experts = np.pad(experts, ((0, 0), (0, 1)), constant_values=spec.n_experts)
-        shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
+        shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic((x * shared_gate).sum(axis=1))
         weights = np.concatenate([weights, shared[:, None]], axis=1)
     return Routing(experts, weights, spec.of_inputs)
 

@@ -39,6 +39,7 @@ FinishReason = Literal["stop", "length", "cancelled"]
 # this way (of 512). The next prompt begins with the size chosen last: as chunks of 32 and 95, 127 tokens of a mixture
 # of experts took a fifth more time of two threads than in one.
 SMALLEST_CHUNK_TOKENS = 32
+FEWEST_CHUNK_TOKENS = 8  # of a chunk at the end of a turn; fewer may be computed as in decode, which rounds differently
 TARGET_LAYER_S = 0.2
 # If the cache has recurrent state, it is remembered before a prompt's last tokens.
 # They cover how a template begins an answer, which the next prompt may write in another way, such as without a thought.
@@ -183,16 +184,18 @@ def prefill_steps(
 
     On the CPU, the logits do not depend on the speed of the chunks. Nor do they, on either device, on whether all
     tokens but the last are already cached from the same prompt. Prefill and decode round differently, so the last token
-    is always decoded. Some kernels compute fewer than SMALLEST_CHUNK_TOKENS positions, and the last few of more, in
-    another order. So the size of a chunk is a multiple of SMALLEST_CHUNK_TOKENS, except for the last one, which has at
-    least that many tokens if the prompt has.
+    is always decoded. A few positions may be computed as in decode, and AMX rounds by the number of positions. So the
+    size of a chunk is a multiple of SMALLEST_CHUNK_TOKENS, except for the last one, which has at least that many tokens
+    if the prompt has.
     Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
     is_limited = turns is not None and turns.chunk_s is not None
     done, chunk, n_before = 0, model.least_chunk_tokens if is_limited else model.first_chunk_tokens, len(ids) - 1
     # Layers with a window need no split of the prompt: they keep REWIND positions before the end.
-    turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else n_before
+    turn_end = n_before
+    if cache.recurs:
+        turn_end = len(ids) - TURN_END_TOKENS if len(ids) - TURN_END_TOKENS >= FEWEST_CHUNK_TOKENS else 0
     # A multiple of SMALLEST_CHUNK_TOKENS, so that the state is remembered between two chunks.
     said = min(instructions, n_before - SMALLEST_CHUNK_TOKENS) // SMALLEST_CHUNK_TOKENS * SMALLEST_CHUNK_TOKENS
     if cache.forgets:  # to whole blocks of the prompt cache

@@ -20,7 +20,7 @@ _FURTHER = 0.5  # time of each further token in a run, relative to a run of one 
 _WEIGHT = 0.2  # of a new measurement in the moving average
 _FIRST_RUNS = 3  # runs of one token before the first guesses: the fastest counts, as the first may find nothing cached
 _MOST_RISE = 1.5  # of a run's time over the average: a longer one was interrupted
-_RUNS_WITHOUT = 64  # runs of several tokens until one of one token is measured again
+_RUNS_WITHOUT = 4, 64  # runs of several tokens until one of one token is measured again: at first, doubled up to this
 
 
 class Guesser(Protocol):
@@ -68,11 +68,12 @@ class StepTimes:
         self._further = _FURTHER  # time of a further token, as a share of one_s
         self._first: list[float] = []  # runs of one token until one_s is known
         self._n_without = 0  # runs of several tokens since the last one of one token
+        self._most_without = _RUNS_WITHOUT[0]
 
     @property
     def allows_guesses(self) -> bool:
         """Whether guesses have not lost too much so far, and the time of a run of one token is known and recent."""
-        is_recent = self.one_s > 0 and self._n_without < _RUNS_WITHOUT
+        is_recent = self.one_s > 0 and self._n_without < self._most_without
         return is_recent and self.lost_s <= _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
@@ -83,7 +84,13 @@ class StepTimes:
                 further = (seconds / self.one_s - 1) / (n_tokens - 1)
                 self._further += _WEIGHT * (min(max(further, 0.0), 2.0) - self._further)
         elif self.one_s:
-            self._n_without = 0
+            is_early = self._most_without < _RUNS_WITHOUT[1]
+            if self._n_without:
+                self._n_without, self._most_without = 0, min(2 * self._most_without, _RUNS_WITHOUT[1])
+            if (
+                is_early and seconds * _MOST_RISE < self.one_s
+            ):  # the first runs were slow, and further tokens seemed cheap
+                self.one_s, self._further = seconds, _FURTHER
             self.one_s += _WEIGHT * (min(seconds, _MOST_RISE * self.one_s) - self.one_s)
         else:
             self._first.append(seconds)

@@ -85,11 +85,9 @@ class CpuOperators:
             empty = np.zeros((1, ROW_CODECS[codec].n_bytes(width)), np.uint8)
             w = PackedMatrix.view(empty, 1, width, codec)
             one = np.zeros(1, np.int64)
-            for n_tokens in (2, _MANY):
-                if n_tokens != 2 and form_of(codec, n_tokens) == form_of(codec, 2):
-                    continue
+            for form, n_tokens in {form_of(codec, n, n > 2): n for n in (_MANY, 3, 2)}.items():
                 x, out = np.zeros((n_tokens, width), np.float32), np.zeros((n_tokens, 1), np.float32)
-                panels = Panels.make(n_tokens, width, form_of(codec, n_tokens))
+                panels = Panels.make(n_tokens, width, form)
                 calls = pack_calls(x, one, panels) + matmul_calls(panels, w, one, out, self._scratch)
                 calls += matmul_t_calls(out, one, w, x, Firing.make(n_tokens, 1, codec), self._scratch)
                 needed += [call.kernel for call in calls]
@@ -151,7 +149,7 @@ class CpuOperators:
         tokens = np.array([x.shape[0]], np.int64)
         last, panels = self._packed
         calls: list[Call] = []
-        form = form_of(w.codec, x.shape[0])
+        form = form_of(w.codec, x.shape[0], of_prompt=True)
         if panels is None or last is not x or panels.form != form:
             panels = Panels.make(x.shape[0], w.n_cols, form)
             calls += pack_calls(x, tokens, panels)

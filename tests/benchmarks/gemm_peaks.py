@@ -81,6 +81,6 @@ def peak_call(form: Form, rounds: int) -> tuple[Call, int]:
     made: tuple[Kernel, int] = tile_peak, 4 * SIDE * SIDE * STEP
     if form == "bytes":
         made = byte_peak, 4 * _SUMS * LANES
-    elif form == "floats":
+    elif form in ("floats", "dots"):
         made = float_peak, _SUMS * LANES
     return Call(made[0], arguments(memory), rounds, 1, "peak", (memory,)), rounds * made[1]

@@ -3,15 +3,18 @@
     python tests/reliability/killed_chats.py FOLDER TOKENS SEED [DRAFT]
 
 Answers are greedy, so that each is known: an answer that was killed must begin as it began before, and the first one
-after a restart must be the one that is computed without any cache. AMX is not used: with it, products of prompts are
-rounded differently from those of answers, so the text after a computed prompt may differ from that after a restored
-one. Guesses come from the text, and from the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens
-and in the end; "faults" must be empty.
+after a restart must be the one that is computed without any cache. That computes as a prompt what was decoded before,
+and rounds it differently. So an answer may go on with another token where the logits of the two are closer than
+rounding moves them: "rounding" is the largest change of such a difference between answers with the same tokens, and
+"ties" lists the differences of other tokens. AMX is not used, which rounds prompts more coarsely. Guesses come from the
+text, and from the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens and in the end; "faults"
+must be empty.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import sys
@@ -38,7 +41,8 @@ class Soak:
         self.chats: list[list[dict[str, str]]] = [[] for _ in range(CHATS)]
         self.asked = self.tokens = self.kills = self.warm = self.restored = 0
         self.guesses: dict[str, list[int]] = {}
-        self.faults: list[str] = []
+        self.others: list[tuple[float, str]] = []  # answers that differ: by the logits of two tokens, and how
+        self.rounding = 0.0
         if isa.available()[0].tiles:
             os.environ[isa.SWITCH] = isa.available()[1].name
         self.child = self.started()
@@ -60,11 +64,15 @@ class Soak:
         self.asked += 1
         sampling = {"temperature": 0, "max_tokens": 100}
         id_ = f"r{self.asked}"
-        self.child.say(protocol.Generate(id_, self.chats[chat], sampling, fresh=fresh, chat="" if fresh else str(chat)))
+        name = "" if fresh else str(chat)
+        self.child.say(protocol.Generate(id_, self.chats[chat], sampling, fresh=fresh, chat=name, inspect=True))
         return id_
 
     def answered(self, chat: int, fresh: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = self.child.until("finished", self.ask(chat, fresh))["result"]
+        id_ = self.ask(chat, fresh)
+        inspected = self.child.until("inspected", id_)
+        found: dict[str, Any] = self.child.until("finished", id_)["result"]
+        found["rows"] = [{**row, "text": inspected["texts"][str(row["id"])]} for row in inspected["rows"]]
         self.tokens += found["tokens"]
         for source, counts in found["guesses"].items():
             self.guesses[source] = [a + b for a, b in zip(self.guesses.get(source, [0, 0]), counts, strict=True)]
@@ -83,6 +91,16 @@ class Soak:
         self.child = self.started()
         return text
 
+    def apart(self, rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> float:
+        """Return by how much the logits of two answers' first other tokens differ; 0 for the same answer."""
+        for row, other in zip(rows, others, strict=False):
+            if row["id"] != other["id"]:
+                return max(gap(row, other["id"]), gap(other, row["id"]))
+            rival = max((p, id_) for id_, p in row["top"] if id_ != row["id"])[1]
+            if (first := gap(row, rival)) < 2 and (second := gap(other, rival)) < 2:
+                self.rounding = max(self.rounding, abs(first - second))
+        return 0.0 if len(rows) == len(others) else math.inf
+
     def turn(self) -> None:
         chat = self.chance.randrange(CHATS)
         messages = self.chats[chat]
@@ -96,14 +114,31 @@ class Soak:
         if is_killed:
             self.warm += result["restored_tokens"] > 0
             self.restored += result["restored_tokens"]
-            if not result["text"].startswith(before.strip()) and not before.startswith(result["text"]):
-                self.faults.append(f"killed after {before!r}, then {result['text']!r}")
-            if (wanted := self.answered(chat, fresh=True)["text"]) != result["text"]:
-                self.faults.append(f"{result['text']!r} instead of {wanted!r}")
+            wanted = self.answered(chat, fresh=True)
+            for apart, told in (
+                (goes_on(before, result["rows"]), f"killed after {before!r}, then {result['text']!r}"),
+                (self.apart(result["rows"], wanted["rows"]), f"{result['text']!r} instead of {wanted['text']!r}"),
+            ):
+                self.others += [(apart, told)] if apart else []
         messages.append({"role": "assistant", "content": result["text"]})
         if result["context_used"] > MOST_CONTEXT:
             messages.clear()
         time.sleep(self.chance.choice((0.0, 0.0, 0.3)))  # the engine keeps prompts while it is idle
+
+
+def goes_on(before: str, rows: list[dict[str, Any]]) -> float:
+    """Return the same for a text that ended early, whose token is taken to be the second most probable."""
+    said = ""
+    for row in rows:
+        said += row["text"]
+        if not said.lstrip().startswith(before.lstrip()[: len(said.lstrip())]):
+            return gap(row, max((p, id_) for id_, p in row["top"] if id_ != row["id"])[1])
+    return 0.0
+
+
+def gap(row: dict[str, Any], id_: int) -> float:
+    """Return by how much the logit of the token is below that of the token chosen."""
+    return math.log(row["p"] / max(dict(row["top"]).get(id_, 0.0), 1e-6))
 
 
 def main(folder: Path, tokens: int, seed: int, draft: str = "") -> dict[str, Any]:
@@ -122,7 +157,10 @@ def main(folder: Path, tokens: int, seed: int, draft: str = "") -> dict[str, Any
 def figures(soak: Soak, began: float) -> dict[str, Any]:
     return {
         "tokens": soak.tokens, "answers": soak.asked - soak.kills, "kills": soak.kills, "warm restarts": soak.warm,
-        "tokens read from disk": soak.restored, "guessed and accepted": soak.guesses, "faults": soak.faults,
+        "tokens read from disk": soak.restored, "guessed and accepted": soak.guesses,
+        "rounding": round(soak.rounding, 4),
+        "ties": [round(apart, 4) for apart, _ in soak.others if apart <= soak.rounding],
+        "faults": [told for apart, told in soak.others if apart > soak.rounding],
         "seconds": round(time.monotonic() - began), "load_average": round(os.getloadavg()[0], 1),
     }  # fmt: skip
 

@@ -99,7 +99,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
         head_bytes = layer_bytes // n_kv_heads
         key_dim = padded_dim if shared else head_dim
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
-        n_tiles = (n_tokens + tile - 1) // tile
+        skipped = position & (tile - 1)  # of the first tile
+        n_tiles = (skipped + n_tokens + tile - 1) // tile
         most_rows = tile * group
         # scratch: queries [rows, padded_dim], scores [rows, TILE], weight sums [rows, LANES], maxima [rows],
         # sums [rows, padded_dim], a block's keys or values as float32 [BLOCK, padded_dim]
@@ -116,14 +117,16 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
             turn = rest % n_tiles
             place = turn // 2 if turn % 2 == 0 else n_tiles - 1 - turn // 2
             head = rest // n_tiles
-            first_token = place * tile
-            tokens = min(tile, n_tokens - first_token)
+            if head >= n_kv_heads:
+                continue
+            first_token = max(0, place * tile - skipped)
+            tokens = min((place + 1) * tile - skipped, n_tokens) - first_token
             rows = tokens * group
             begin, end = 0, position + (n_tokens if sees_all != 0 else first_token + tokens)
             if window > 0:
-                begin = max(0, position + first_token + 1 - window)
+                begin = max(0, position - skipped + place * tile + 1 - window)
                 if chunked != 0:
-                    begin = (position + first_token) // window * window
+                    begin = (position - skipped + place * tile) // window * window
             number = begin // BLOCK
             n_blocks = (end + BLOCK - 1) // BLOCK - number
             used = min(parts, max(1, n_blocks * BLOCK // TILE))  # a split has at least one tile
@@ -154,7 +157,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
                 # A tile at once, for the sake of softmax. A single row is memory-bound and reads straight on: 0.75 of
                 # the speed of a stream instead of 0.5 (q8_0, 32 heads of 128).
                 size = min(TILE // BLOCK, last - number)
-                if size < TILE // BLOCK or rows == 1:
+                if size < TILE // BLOCK or most_rows == 1:
                     size = 1
                 blocks = layer + head_bytes * head + block_bytes * number
                 start = number * BLOCK
@@ -295,7 +298,7 @@ def attention_calls(
         float(growth.strength), growth.length, growth.offset, int(chunked and window is not None),
         int(not causal),
     )  # fmt: skip
-    items = n_kv_heads * parts * -(-n_tokens // tile)
+    items = n_kv_heads * parts * (-(-n_tokens // tile) + (tile > 1))  # one more if the ends are not aligned
     keeps = (q, out, place, buffers, sinks)
     return [Call(_kernel(layout.codec, layout.shared), args, items, 1, stage, keeps, tile=1)]
 
@@ -306,8 +309,11 @@ def _parts(n_kv_heads: int, n_tokens: int) -> int:
 
 
 def _tile(group: int, n_tokens: int) -> int:
-    """Return the tokens of an item."""
-    return max(1, min(n_tokens, _QUERY_ROWS // group))
+    """Return the tokens of an item. Those of a prompt have a power of two, and begin at a multiple of it.
+
+    So their positions lie in one block, and results do not depend on where a prompt is cut.
+    """
+    return 1 if n_tokens == 1 else 1 << (max(1, _QUERY_ROWS // group).bit_length() - 1)
 
 
 def _scratch_floats(rows: int, layout: KvLayout) -> int:

@@ -366,9 +366,10 @@ def converted_of(codec: KvCodec) -> tuple[Any, Any]:
 
 
 def _exp(b: Any, x: Any) -> Any:
-    """e^x for x <= 0; below -87 the smallest normal number. NaN stays NaN."""
+    """e^x for x <= 0; below -87 it is 0, so that masked positions add nothing. NaN stays NaN."""
     low = constant(VF, -87.0)
-    kept = b.select(b.fcmp_ordered("<", x, low), low, x)
+    is_low = b.fcmp_ordered("<", x, low)
+    kept = b.select(is_low, low, x)
     name = "rint" if ISA.byte_dot == "plain" else "nearbyint"
     whole = call_same(b, name, b.fmul(kept, constant(VF, 1.44269504)))
     rest = call_same(b, "fma", whole, constant(VF, -0.693359375), kept)
@@ -379,7 +380,7 @@ def _exp(b: Any, x: Any) -> Any:
         series = call_same(b, "fma", series, rest, constant(VF, factor))
     series = b.fadd(call_same(b, "fma", series, b.fmul(rest, rest), rest), constant(VF, 1.0))
     power = b.shl(b.fptosi(whole, VI), constant(VI, 23))
-    finite = b.bitcast(b.add(b.bitcast(series, VI), power), VF)
+    finite = b.select(is_low, constant(VF, 0.0), b.bitcast(b.add(b.bitcast(series, VI), power), VF))
     return b.select(b.fcmp_unordered("uno", x, x), x, finite)
 
 

@@ -1,13 +1,15 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
-Three forms. *Floats*: chunks of rows are decoded to float32 once, and tiles of them are multiplied by the tokens, which
-are interleaved in panels. *Bytes*, if the CPU multiplies bytes (VNNI) and rows hold blocks of quants: the tokens are
-quantised to bytes in groups of 32 columns, as in decode, and quants of many rows are interleaved, so that a register
-works for as many rows as it has lanes. *Tiles*, if the CPU has them (AMX) and there are many tokens: rows and tokens
-are rounded to bfloat16, or split into two of them. Weights are decoded tile by tile, never whole.
+Four forms. *Floats*: chunks of rows are decoded to float32 once, and tiles of them are multiplied by the tokens, which
+are interleaved in panels. *Dots*, of a few tokens: the same along the columns. *Bytes*, if the CPU multiplies bytes
+(VNNI) and rows hold blocks of quants: the tokens are quantised to bytes in groups of 32 columns, as in decode, and
+quants of many rows are interleaved, so that a register works for as many rows as it has lanes. *Tiles*, if the CPU has
+them (AMX) and there are many tokens: rows and tokens are rounded to bfloat16, or split into two of them. Weights are
+decoded tile by tile, never whole.
 
 Separate calls prepare the tokens once for all matrices that read them (`Panels`). The number of tokens is read when the
-calls run. Results do not depend on how rows are assigned to workers. For a single token, gemv is faster.
+calls run. Results do not depend on how rows are assigned to workers, nor, in one form, on the number of tokens, except
+for transposed products in tiles. For a single token, gemv is faster.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from numpy.typing import NDArray
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.gemm import gemm_amx, gemm_bytes, gemm_floats, gemm_transposed
 from native_kernels.cpu.gemm.gemm_bytes import byte_kernel, takes_bytes
-from native_kernels.cpu.gemm.gemm_floats import PANEL, float_kernel
+from native_kernels.cpu.gemm.gemm_floats import DOT_MOST, PANEL, dot_kernel, float_kernel
 from native_kernels.cpu.gemm.gemm_transposed import transposed_kernel
-from native_kernels.cpu.gemm.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, PIECE, ROW_BYTES, TILE_ROWS
+from native_kernels.cpu.gemm.tiles import BYTE_ROWS, BYTE_TOKENS, DOT_TOKENS, META_ROWS, PIECE, ROW_BYTES, TILE_ROWS
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.simd import ISA, LANES
 
@@ -32,32 +34,36 @@ _SCRATCH_BYTES = max(
     gemm_amx.SCRATCH_BYTES if ISA.tiles else 0,
 )  # fmt: skip
 
-Form = Literal["floats", "bytes", "tiles", "split tiles"]
+Form = Literal["dots", "floats", "bytes", "tiles", "split tiles"]
 # Number of tokens from which tiles are fastest, by the alternative form. On a Xeon of 2023 (billions of products a
 # second on one thread, tiles against bytes): Q4_0 213 against 262 at 32 tokens, 366 against 288 at 64.
 _TILE_TOKENS = {"bytes": 48, "floats": 24}
 
 
-def form_of(codec: str, max_tokens: int) -> Form:
-    """Return the form of up to max_tokens tokens for products with rows in this codec."""
+def form_of(codec: str, max_tokens: int, of_prompt: bool = False) -> Form:
+    """Return the form of up to max_tokens tokens for products with rows in this codec.
+
+    of_prompt: results must not depend on their number, so dots are no choice.
+    """
     other: Form = "bytes" if takes_bytes(codec) else "floats"
     if max_tokens < _TILE_TOKENS[other] or not gemm_amx.takes_tiles(codec):
-        return other
+        return "dots" if other == "floats" and max_tokens <= DOT_MOST and not of_prompt else other
     return "tiles" if gemm_amx.token_parts(codec) == 1 else "split tiles"
 
 
 def tile_tokens(form: Form) -> int:
     """Return the number of tokens in one tile of panels."""
-    return {"bytes": BYTE_TOKENS, "floats": PANEL}.get(form, gemm_amx.PANEL)
+    return {"bytes": BYTE_TOKENS, "floats": PANEL, "dots": DOT_TOKENS}.get(form, gemm_amx.PANEL)
 
 
 @dataclass(frozen=True, eq=False)
 class Panels:
     """Tokens as the kernels read them, in one of the forms; written by the calls of `pack_calls`.
 
-    Shapes of values: floats: f32 [panels, D rounded up to LANES, 2 LANES]. bytes: i8 [tiles, G, 8, tokens of a tile, 4]
-    with meta [tiles, G, META_ROWS, tokens of a tile]; G groups of 32 columns. tiles: bfloat16 [panels, 1, D rounded up
-    to 32, halved, 32, 2], pairs of columns; split tiles: [panels, 2, ...], high parts and low ones.
+    Shapes of values: floats: f32 [panels, D rounded up to PIECE, 2 LANES]; dots: [T rounded up, D rounded up]. bytes:
+    i8 [tiles, G, 8, tokens of a tile, 4] with meta [tiles, G, META_ROWS, tokens of a tile]; G groups of 32 columns.
+    tiles: bfloat16 [panels, 1, D rounded up to 32, halved, 32, 2], pairs of columns; split tiles: [panels, 2, ...],
+    high parts and low ones.
     """
 
     max_tokens: int
@@ -76,8 +82,10 @@ class Panels:
         if form == "bytes":
             values = aligned_empty((tiles, groups, 8, wide, 4), np.int8)
             meta = aligned_empty((tiles, groups, META_ROWS, wide), np.int32)
+        elif form == "dots":
+            values = aligned_empty((tiles * wide, -(-n_cols // LANES) * LANES))
         elif form == "floats":
-            values = aligned_empty((tiles, -(-n_cols // LANES) * LANES, wide))
+            values = aligned_empty((tiles, -(-n_cols // PIECE) * PIECE, wide))
         else:
             values = aligned_empty((tiles, 1 if form == "tiles" else 2, groups * 16, wide, 2), np.uint16)
         return cls(max_tokens, n_cols, form, values, meta)
@@ -104,8 +112,9 @@ def pack_calls(x: F32, tokens: I64, panels: Panels, stage: str = "") -> list[Cal
         args = arguments(x, x.strides[0], panels.n_cols, tokens, panels.values, panels.meta)
         return [Call(gemm_bytes.pack_bytes, args, -(-panels.n_cols // 32), 4, stage, keeps)]
     args = arguments(x, x.strides[0], panels.n_cols, tokens, panels.values, panels.values.strides[0])
-    if panels.form == "floats":
-        return [Call(gemm_floats.pack_floats, args, -(-panels.n_cols // LANES), 4, stage, keeps)]
+    if panels.form in ("floats", "dots"):
+        pack = gemm_floats.pack_floats if panels.form == "floats" else gemm_floats.pack_rows
+        return [Call(pack, args, -(-panels.n_cols // LANES), 4, stage, keeps)]
     return [Call(gemm_amx.pack_tiles(panels.values.shape[1]), args, -(-panels.n_cols // 32), 2, stage, keeps)]
 
 
@@ -117,9 +126,7 @@ def matmul_calls(
     Raises: ValueError if shapes do not match, or the panels' form is not that of `form_of`.
     """
     _check_rows(out, panels.max_tokens, w.n_rows)
-    form = form_of(w.codec, panels.max_tokens)
-    if panels.n_cols != w.n_cols or panels.form != form:
-        raise ValueError(f"panels of {panels.n_cols} columns as {panels.form} do not fit {w.codec} {w.n_cols} ({form})")
+    form = fitting_form(panels, w)
     row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
     memory = (scratch.memory, scratch.memory.strides[0])
     keeps = (panels, w, tokens, out, scratch)
@@ -128,9 +135,18 @@ def matmul_calls(
         return [Call(byte_kernel(w.codec), args, w.n_rows, BYTE_ROWS, stage, keeps)]
     panel_step = panels.values.strides[0]
     args = arguments(w.data, row_step, w.n_cols, panels.values, panel_step, tokens, out, out.strides[0], *memory)
-    if form == "floats":
-        return [Call(float_kernel(w.codec), args, w.n_rows, 2 * TILE_ROWS, stage, keeps)]
+    if form in ("floats", "dots"):
+        product = float_kernel(w.codec) if form == "floats" else dot_kernel(w.codec)
+        return [Call(product, args, w.n_rows, 2 * TILE_ROWS, stage, keeps)]
     return [Call(gemm_amx.tile_kernel(w.codec), args, w.n_rows, gemm_amx.PANEL, stage, keeps)]
+
+
+def fitting_form(panels: Panels, w: PackedMatrix) -> Form:
+    """Return the form of the panels. Raises: ValueError if they do not fit the matrix."""
+    forms = [form_of(w.codec, panels.max_tokens, of_prompt) for of_prompt in (False, True)]
+    if panels.n_cols != w.n_cols or panels.form not in forms:
+        raise ValueError(f"{panels.form} of {panels.n_cols} columns do not fit {w.codec} {w.n_cols} ({forms})")
+    return panels.form
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +219,7 @@ def matmul_t_calls(
 
 def _form_of_values(codec: str, max_tokens: int) -> Form:
     """Return the form of the values that weight rows in this codec."""
-    form = form_of(codec, max_tokens)
+    form = form_of(codec, max_tokens, of_prompt=True)
     return "floats" if form == "bytes" else form
 
 

@@ -18,6 +18,8 @@ from native_kernels.cpu.gemm.tiles import (
     DOTS_OF_BFLOATS,
     DOTS_OF_FLOATS,
     DOTS_OF_HALVES,
+    FEW_TILES,
+    FEW_TOKENS,
     PIECE,
     ROW_BYTES,
     TILE_ROWS,
@@ -25,7 +27,17 @@ from native_kernels.cpu.gemm.tiles import (
 )
 from native_kernels.cpu.gemm.transposition import turn, turn_part
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
-from native_kernels.cpu.runtime.simd import LANES, Rows, floats_part, get_float, get_int, put_float, put_floats
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    Rows,
+    floats,
+    floats_part,
+    get_float,
+    get_int,
+    put_float,
+    put_floats,
+    put_floats_part,
+)
 
 # Rows decoded at a time, a multiple of every tile's; tokens whose sums stay in the cache beside them.
 _BLOCK_ROWS = 96 if LANES == 16 else 48
@@ -33,8 +45,11 @@ _BLOCK_TOKENS = 512
 PANEL = 2 * LANES  # tokens of a panel
 _TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
 
-# Up to this many tokens, the tile runs along the columns. Rows in other codecs are then decoded in longer chunks.
-_DOT_MOST = LANES
+# Up to this many tokens of a panel, rows fill the registers instead. Sums run through the columns in the same order.
+_FEW = LANES
+
+# Dots run along the columns. Rows in other codecs are then decoded in longer chunks.
+DOT_MOST = LANES
 _DOT_PIECE = 1024
 _DOTS = {"f32": DOTS_OF_FLOATS, "f16": DOTS_OF_HALVES, "bf16": DOTS_OF_BFLOATS}
 
@@ -46,11 +61,11 @@ def pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
     """Items: LANES columns. args: x, its row stride, D, tokens, panels, panel stride."""
     x, step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
     tokens, panels, panel_step = get_int(get_int(args + 24)), get_int(args + 32), get_int(args + 40)
-    if tokens <= _DOT_MOST:  # rows, unchanged
+    if tokens <= _FEW:  # in pieces of columns, as rows of ROW_BYTES
         for t in range(tokens):
-            for i in range(lo, hi):
-                n, at = min(LANES, n_cols - i * LANES), 4 * LANES * i
-                put_floats(panels + t * (panel_step // PANEL) + at, floats_part(x + t * step + at, n))
+            for column in range(LANES * lo, LANES * hi, LANES):
+                target = panels + (column // PIECE * _FEW + t) * ROW_BYTES + 4 * (column % PIECE)
+                put_floats(target, floats_part(x + t * step + 4 * column, min(LANES, n_cols - column)))
         return
     for t in range(0, tokens, LANES):
         for i in range(lo, hi):
@@ -73,7 +88,11 @@ def float_kernel(codec: str) -> Kernel:
 
     args: w, its row stride, D, panels, panel stride, tokens, out, its row stride, scratch, scratch stride.
     """
-    unpack, dots = UNPACKERS[codec], _few_tokens(codec)
+    unpack, words = UNPACKERS[codec], 0
+    some_floats, more_floats = FEW_TILES["f32"]
+    some, more = FEW_TILES.get(codec, FEW_TILES["f32"])
+    if codec in FEW_TILES:
+        words = bytes_of(codec, PIECE) // 4
     piece_bytes = bytes_of(codec, PIECE)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
@@ -82,15 +101,40 @@ def float_kernel(codec: str) -> Kernel:
         out, out_step = get_int(args + 48), get_int(args + 56)
         unpacked = get_int(args + 64) + worker * get_int(args + 72)
         sums = unpacked + _BLOCK_ROWS * ROW_BYTES
-        if tokens <= _DOT_MOST:
-            for row in range(lo, hi, DOT_ROWS):
-                n_rows = min(DOT_ROWS, hi - row)
-                here = w + row * w_step
-                for t in range(0, tokens, DOT_TOKENS):
-                    n_tokens = min(DOT_TOKENS, tokens - t)
-                    target = out + t * out_step + 4 * row
-                    x = Rows(panels + t * (panel_step // PANEL), panel_step // PANEL)
-                    dots(Rows(here, w_step), n_rows, n_cols, x, sums, Rows(target, out_step), n_tokens)
+        if tokens <= _FEW:
+            for first_row in range(lo, hi, LANES):
+                n_rows, here = min(LANES, hi - first_row), w + first_row * w_step
+                for k in range(0, n_cols, PIECE):
+                    n, begin = min(PIECE, n_cols - k), np.int64(k == 0)
+                    x = panels + k // PIECE * (_FEW * ROW_BYTES)
+                    in_place = words > 0 and n == PIECE and n_rows == LANES
+                    ahead = piece_bytes if k + PIECE < n_cols else LANES * w_step - (k // PIECE) * piece_bytes
+                    for r in range(n_rows):
+                        if not in_place:
+                            ask_for(here + r * w_step + (k // PIECE) * piece_bytes + ahead, piece_bytes)
+                            unpack(here + r * w_step, n_cols, k, n, unpacked + r * ROW_BYTES)
+                            for i in range(n, (n + LANES - 1) // LANES * LANES):
+                                put_float(unpacked + r * ROW_BYTES + 4 * i, np.float32(0.0))
+                    rows, step, n_words = unpacked, ROW_BYTES, (n + LANES - 1) // LANES * LANES
+                    if in_place:
+                        rows, step, n_words = here + (k // PIECE) * piece_bytes, w_step, words
+                    for t in range(0, tokens, FEW_TOKENS[1]):
+                        of_tokens, of_rows = x + t * ROW_BYTES, sums + 4 * LANES * t
+                        if tokens - t <= FEW_TOKENS[0]:
+                            if in_place:
+                                some(rows, step, of_tokens, n_words, of_rows, begin)
+                            else:
+                                some_floats(rows, step, of_tokens, n_words, of_rows, begin)
+                        elif in_place:
+                            more(rows, step, of_tokens, n_words, of_rows, begin)
+                        else:
+                            more_floats(rows, step, of_tokens, n_words, of_rows, begin)
+                for t in range(tokens):
+                    target = out + t * out_step + 4 * first_row
+                    if n_rows == LANES:
+                        put_floats(target, floats(sums + 4 * LANES * t))
+                    else:
+                        put_floats_part(target, n_rows, floats(sums + 4 * LANES * t))
             return
         for first_token in range(0, tokens, _BLOCK_TOKENS):
             n_tokens = min(_BLOCK_TOKENS, tokens - first_token)
@@ -123,7 +167,39 @@ def float_kernel(codec: str) -> Kernel:
     return Kernel(matmul, f"gemm.matmul.{codec}")
 
 
-def _few_tokens(codec: str) -> Any:
+@kernel
+def pack_rows(args: int, lo: int, hi: int, worker: int) -> None:
+    """As pack_floats, for dots: the rows, unchanged."""
+    x, step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
+    tokens, panels, row_step = get_int(get_int(args + 24)), get_int(args + 32), get_int(args + 40)
+    for t in range(tokens):
+        for i in range(lo, hi):
+            n, at = min(LANES, n_cols - i * LANES), 4 * LANES * i
+            put_floats(panels + t * row_step + at, floats_part(x + t * step + at, n))
+
+
+@cache
+def dot_kernel(codec: str) -> Kernel:
+    """As float_kernel, for up to DOT_MOST tokens packed by pack_rows. Sums are in another order."""
+    dots = _few_dots(codec)
+
+    def matmul(args: int, lo: int, hi: int, worker: int) -> None:
+        w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
+        x, x_step, tokens = get_int(args + 24), get_int(args + 32), get_int(get_int(args + 40))
+        out, out_step = get_int(args + 48), get_int(args + 56)
+        temporary = get_int(args + 64) + worker * get_int(args + 72)
+        for row in range(lo, hi, DOT_ROWS):
+            n_rows = min(DOT_ROWS, hi - row)
+            here = Rows(w + row * w_step, w_step)
+            for t in range(0, tokens, DOT_TOKENS):
+                target = Rows(out + t * out_step + 4 * row, out_step)
+                some = Rows(x + t * x_step, x_step)
+                dots(here, n_rows, n_cols, some, temporary, target, min(DOT_TOKENS, tokens - t))
+
+    return Kernel(matmul, f"gemm.dots.{codec}")
+
+
+def _few_dots(codec: str) -> Any:
     """Return a function that multiplies up to DOT_ROWS rows by up to DOT_TOKENS tokens."""
     if codec in _DOTS:
         dots = _DOTS[codec]

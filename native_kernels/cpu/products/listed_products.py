@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.gemm import gemm_amx
-from native_kernels.cpu.gemm.gemm import Form, Panels, Scratch, form_of
+from native_kernels.cpu.gemm.gemm import Form, Panels, Scratch, fitting_form
 from native_kernels.cpu.gemm.gemm_bytes import byte_kernel
-from native_kernels.cpu.gemm.gemm_floats import float_kernel
+from native_kernels.cpu.gemm.gemm_floats import dot_kernel, float_kernel
 from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.gather import copy_bytes
 from native_kernels.cpu.runtime.jit import Kernel, kernel
@@ -82,6 +82,8 @@ def listed(args: int, lo: int, hi: int, worker: int) -> None:
 def _product(codec: str, form: Form) -> Kernel:
     if form == "bytes":
         return byte_kernel(codec)
+    if form == "dots":
+        return dot_kernel(codec)
     return float_kernel(codec) if form == "floats" else gemm_amx.tile_kernel(codec)
 
 
@@ -99,9 +101,7 @@ def listed_calls(
 
     Raises: ValueError if shapes do not match, or the panels' form is not that of `form_of`.
     """
-    form = form_of(w.codec, panels.max_tokens)
-    if panels.n_cols != w.n_cols or panels.form != form:
-        raise ValueError(f"panels of {panels.n_cols} columns as {panels.form} do not fit {w.codec} {w.n_cols} ({form})")
+    form = fitting_form(panels, w)
     if out.shape != (panels.max_tokens, w.n_rows) or len(rows.ids) != w.n_rows:
         raise ValueError(f"a result {out.shape} and {len(rows.ids)} places do not fit {w.n_rows} rows")
     row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes

@@ -166,6 +166,21 @@ def test_prefill_in_odd_pieces(reference: Reference, model: Transformer, pieces:
 
 
 @IN_COVER
+def test_no_bit_depends_on_how_a_prompt_is_cut(reference: Reference, model: Transformer, kernels: Backend) -> None:
+    config, weights, tokens = model.config, load_weights(open_model(reference.folder)), reference.tokens[:126]
+    executor = type(model.executor)(config, weights, kernels.operators)
+    own, results = Transformer(config, weights, executor, kernels.operators), []
+    for cuts in ([], [7], [9, 41, 116], [17, 34, 64, 97], range(7, 119, 7)):  # fewer tokens are computed as answers
+        cache = KVCache(config, CONTEXT)
+        ahead = len(tokens) - np.array([*cuts, len(tokens)])
+        parts = [own.forward(*part, cache, left) for *part, left in zip(np.split(tokens, cuts), ahead, strict=True)]
+        results.append((np.concatenate(parts), cache.positions(0, len(tokens)), cache.state()))
+    for result in results[1:]:
+        for found, wanted in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+@IN_COVER
 def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> None:
     if model.config.rope_scaling is not None and model.config.rope_scaling.kind == "dynamic":
         pytest.skip("what the cache holds depends on how long the sequence was that it was computed for")

@@ -214,6 +214,18 @@ def test_a_short_chat_gets_the_weights_back_where_that_pays(
 
 
 @ATTENTION
+def test_no_placement_is_planned_for_each_short_answer_between_those_of_a_long_chat(
+    both: tuple[LoadedModel, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, small = both
+    session, planned = ChatSession(small), list[int]()
+    monkeypatch.setattr(residency, "saved_by_kv", lambda *known: planned.append(known[-1]) or 0.0)
+    for n in (200, 20, 200, 20, 22):
+        ask(session, tokens(n))
+    assert len(planned) == 1
+
+
+@ATTENTION
 def test_measurements_reserve_what_they_need(both: tuple[LoadedModel, ...]) -> None:
     _, small = both
     logits = last_logits(small, tokens(150))

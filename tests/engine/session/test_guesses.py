@@ -432,6 +432,19 @@ def test_a_slow_first_run_and_a_slower_text_are_no_reason_to_guess() -> None:
     assert times.one_s < 1.2, "one interruption"
 
 
+def test_slow_first_runs_are_soon_corrected(clock: list[Knowing]) -> None:
+    text, runs = random_text(400, 4), list[int]()
+    clock[:] = [Knowing(text, 0.0, 0.0, supposed=0.8)]
+    times, at = StepTimes(), 20
+    guesses = Guesses(times, clock)
+    while at < 300:
+        runs.append(n := len(guesses.next(text[:at], 1)))
+        guesses.computed(1 + n, 1.0 + 0.9 * n if len(runs) > 3 else 3.0, 0)
+        at += 1
+    assert times.one_s < 1.1
+    assert sum(runs) < 15
+
+
 def test_the_time_of_a_token_is_measured_again_while_all_guesses_are_right(clock: list[Knowing]) -> None:
     """Else guesses would be compared with what a token took long ago."""
     text, runs = random_text(2000, 4), list[int]()

@@ -88,7 +88,9 @@ def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
-def matmul(x: NDArray[np.float32], w: Any, n_workers: int = 1, max_tokens: int | None = None) -> NDArray[np.float32]:
+def matmul(
+    x: NDArray[np.float32], w: Any, n_workers: int = 1, max_tokens: int | None = None, of_prompt: bool = False
+) -> NDArray[np.float32]:
     """What the kernels make of it, run as for so many workers; the buffers hold NaN before."""
     n_tokens, n_cols = x.shape
     room = max_tokens or n_tokens
@@ -97,7 +99,7 @@ def matmul(x: NDArray[np.float32], w: Any, n_workers: int = 1, max_tokens: int |
     padded[:n_tokens] = x
     out = call.aligned_empty((room, w.n_rows + 5))[:, : w.n_rows]
     out[:] = np.nan
-    tokens, panels = tokens_of(n_tokens), gemm.Panels.make(room, n_cols, gemm.form_of(w.codec, room))
+    tokens, panels = tokens_of(n_tokens), gemm.Panels.make(room, n_cols, gemm.form_of(w.codec, room, of_prompt))
     panels.values.view(np.uint8)[:] = 255
     scratch = gemm.Scratch.make(n_workers)
     scratch.memory[:] = 255

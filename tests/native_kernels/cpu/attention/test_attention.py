@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import attention_cases
 import numpy as np
@@ -38,6 +39,29 @@ def test_the_number_of_workers_changes_no_bit(case: Case) -> None:
         out, others = found(case, workers)
         np.testing.assert_array_equal(out, alone)
         np.testing.assert_array_equal(others, blocks)
+
+
+@pytest.mark.parametrize("codec", KV_CODECS)
+@pytest.mark.parametrize(
+    "case",
+    [Case(2, 2, 64, 0, 300), Case(6, 2, 64, 0, 300), Case(14, 2, 64, 0, 300, sinks=True), Case(33, 1, 40, 0, 150),
+     Case(12, 2, 80, 0, 300, window=40), Case(4, 2, 64, 0, 300, softcap=3.0), Case(6, 1, 64, 0, 300, shared=True)],
+    ids=str,
+)  # fmt: skip
+def test_no_result_depends_on_how_a_prompt_is_cut(case: Case, codec: KvCodec) -> None:
+    q, k, v = case.inputs()
+    layout, pool = replace(case, codec=codec).layout, Pool(1)
+    ops, results = CpuOperators(pool), []
+    for ends in ([], [2], [5, 129], [33, 37, 64, 97, 130], range(2, case.tokens - 1, 3)):
+        blocks, parts = kv_blocks.allocate(1, case.kv_heads, case.tokens, layout)[0], []
+        for first, end in pairwise([0, *ends, case.tokens]):
+            rows = slice(first, end)
+            parts.append(ops.cached_attention(q[rows], k[rows], v[rows], blocks, layout, first, case.scoring))
+        results.append((np.concatenate(parts), blocks))
+    pool.close()
+    for out, blocks in results[1:]:
+        np.testing.assert_array_equal(out, results[0][0])
+        np.testing.assert_array_equal(blocks, results[0][1])
 
 
 def test_threads_that_race_for_a_heads_end_agree_with_one() -> None:

@@ -123,6 +123,19 @@ def test_the_result_depends_neither_on_the_threads_nor_on_earlier_runs() -> None
     assert all(np.array_equal(found[0], one) for one in found[1:])
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("codec", ["f32", "f16", "q4_0"])
+def test_no_result_depends_on_how_tokens_are_split(codec: str, transposed: bool) -> None:
+    experts = Experts(codec, gated=True, transposed=transposed)
+    batch = batch_of([experts], POOLS[1], "silu", 0.0, False)
+    _, ids, weights = choices(150)
+    x = random(150, experts.d)
+    whole = batch.run(0, x, ids, weights)[0]
+    for first, n_tokens in ((0, 1), (1, 2), (5, 30), (40, 70)):
+        rows = slice(first, first + n_tokens)
+        np.testing.assert_array_equal(batch.run(0, x[rows], ids[rows], weights[rows])[0], whole[rows])
+
+
 def test_one_expert_may_take_all_tokens_and_others_none() -> None:
     experts = Experts("f32", gated=True, transposed=False)
     batch = batch_of([experts], POOLS[3], "relu", 0.0, False)

@@ -84,6 +84,19 @@ def test_no_result_depends_on_how_rows_are_dealt_out(name: str) -> None:
             assert np.array_equal(matmul_t(h, w, n_workers)[0], found_t)
 
 
+@pytest.mark.parametrize("name", some_daily(NAMES, DAILY))
+def test_no_result_depends_on_how_tokens_are_split(name: str) -> None:
+    w, _ = matrix(name, 75, 768)
+    x, h = random(70, 768), random(70, 75)
+    h[h < 0.5] = 0
+    whole, transposed = matmul(x, w, of_prompt=True), matmul_t(h, w)[0]
+    for first, n_tokens in ((0, 2), (1, 5), (3, 16), (9, 17), (30, 40)):
+        rows = slice(first, first + n_tokens)
+        np.testing.assert_array_equal(matmul(x[rows], w, of_prompt=True), whole[rows])
+        if not gemm.form_of(name, 70).endswith("tiles"):  # these round by pairs of the neurons that fire
+            np.testing.assert_array_equal(matmul_t(h[rows], w)[0], transposed[rows])
+
+
 @pytest.mark.parametrize("name", some_daily(["f32", "f16", "q4_0", "q8_0", "q6_k"], DAILY))
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_stays_in_its_token(bad: float, name: str) -> None:
@@ -164,7 +177,7 @@ def test_the_number_of_tokens_is_read_when_it_runs() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     w, _ = matrix("f16", 40, 96)
     tokens, scratch, out = tokens_of(2), gemm.Scratch.make(1), call.aligned_empty((2, 40))
-    panels = gemm.Panels.make(2, 64, "floats")
+    panels = gemm.Panels.make(2, 64, "dots")
     with pytest.raises(ValueError, match="64 columns"):
         gemm.matmul_calls(panels, w, tokens, out, scratch)
     with pytest.raises(ValueError, match="expected"):
