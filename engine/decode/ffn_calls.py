@@ -62,6 +62,8 @@ class FfnCalls:
         hidden: F32 = aligned_empty(config.d_ff)
         widths = {self._graph.ffn(layer).spec.width for layer in range(config.n_layers)}
         self._hidden = {n: Vector(hidden[:n]) for n in widths}  # by the number of neurons
+        self._n_neurons = np.array([w.up.n_rows for w in self._layers])
+        self._are_fused = np.array([self._is_fused(layer, w) for layer, w in enumerate(self._layers)])
         self._predicted = Listed.empty(config.d_ff)
         self._firing = Listed.empty(config.d_ff)
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
@@ -101,14 +103,14 @@ class FfnCalls:
     def totals(self, counts: I64) -> I64:
         """Return each layer's totals from counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)
-        fused = np.array([self._is_fused(layer, w) for layer, w in enumerate(self._layers)])
+        fused = self._are_fused
         for place, word in enumerate((_LISTED, _OPENED, _FIRED)):
             found[fused, place] = counts[fused, 0, place]
             found[~fused, place] = counts[~fused, :, word].sum(axis=1)
         if not self._config.gated:  # here sparse_ffn counts computed neurons as opened
             found[fused, 1] = found[fused, 2]
         if self._mode == "dense":
-            found[:, 0] = [w.up.n_rows for w in self._layers]
+            found[:, 0] = self._n_neurons
         elif self._mode == "exact":
             found[:, 0] = found[:, 1]
         elif self._predicting is not None:

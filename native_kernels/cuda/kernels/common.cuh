@@ -11,13 +11,23 @@ typedef unsigned long long u64;
 
 #define KERNEL extern "C" __global__ void
 
-// First statement of every kernel: it may start before the previous kernel of its stream ends (runtime/driver.py).
-// Waits until that kernel has ended and its writes are visible.
+// From 9.0 on a kernel may start before the previous kernel of its stream ends (runtime/driver.py). Every kernel begins
+// with one of these:
+//
+//   WAIT            the next kernel may start; waits until the previous one has ended and its writes are visible
+//   START_NEXT      only the first: weights may be read, which no kernel of a token writes; before anything else is read
+//                   or written, AWAIT_PREVIOUS
+//   AWAIT_PREVIOUS  only the second, for kernels that write weights: the next one may read them at once
+//
+// Each may be repeated.
 #if __CUDA_ARCH__ >= 900
-#define WAIT asm volatile("griddepcontrol.wait;" ::: "memory")
+#define START_NEXT asm volatile("griddepcontrol.launch_dependents;")
+#define AWAIT_PREVIOUS asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
-#define WAIT
+#define START_NEXT
+#define AWAIT_PREVIOUS
 #endif
+#define WAIT START_NEXT; AWAIT_PREVIOUS
 
 // Sixteen bytes of weights: read once, so they bypass the first-level cache.
 __device__ __forceinline__ uint4 load_once(const uint4* at) {

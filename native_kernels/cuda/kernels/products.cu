@@ -41,22 +41,22 @@ KERNEL __launch_bounds__(256) signs(const Rounded job) {
 
 // ------------------------------------------------------------ products
 
-KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { WAIT; multiply<false, F32, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_f16(const Products job) { WAIT; multiply<false, F16, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_bf16(const Products job) { WAIT; multiply<false, BF16, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { WAIT; multiply<false, Q8_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { WAIT; multiply<false, Q4_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { WAIT; multiply<false, Q4_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { WAIT; multiply<false, Q6_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { WAIT; multiply<false, MXFP4, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { WAIT; multiply<false, Q5_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { WAIT; multiply<false, IQ4_NL, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { WAIT; multiply<false, IQ4_XS, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { WAIT; multiply<false, Q5_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { WAIT; multiply<false, Q4_1, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { WAIT; multiply<false, Q5_1, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { WAIT; multiply<false, Q3_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { WAIT; multiply<false, Q2_K, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { START_NEXT; multiply<false, F32, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_f16(const Products job) { START_NEXT; multiply<false, F16, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_bf16(const Products job) { START_NEXT; multiply<false, BF16, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { START_NEXT; multiply<false, Q8_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { START_NEXT; multiply<false, Q4_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { START_NEXT; multiply<false, Q4_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { START_NEXT; multiply<false, Q6_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { START_NEXT; multiply<false, MXFP4, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { START_NEXT; multiply<false, Q5_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { START_NEXT; multiply<false, IQ4_NL, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { START_NEXT; multiply<false, IQ4_XS, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { START_NEXT; multiply<false, Q5_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { START_NEXT; multiply<false, Q4_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { START_NEXT; multiply<false, Q5_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { START_NEXT; multiply<false, Q3_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { START_NEXT; multiply<false, Q2_K, 2, 2, 8>(job); }
 
 // ------------------------------------------------------------ which neurons are expected to fire
 

@@ -714,10 +714,10 @@ DEVICE Vector further(const Vector& x, u64 step) {
 
 // sums[k][i] += the units `unit`, unit + step, ... of rows[i] times those of vector k, of VECTORS that lie vector_step
 // bytes apart: a lane's share, to be summed over the lanes. The rows may be of several matrices of one codec. AHEAD *
-// ROWS loads are in flight at once.
+// ROWS loads are in flight at once. waits: for the previous kernel, with the first weights already in flight.
 template <class C, int ROWS, int AHEAD, int VECTORS>
 DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit,
-                                int step, int n_units, float (&sums)[VECTORS][ROWS]) {
+                                int step, int n_units, float (&sums)[VECTORS][ROWS], bool waits = false) {
 #pragma unroll 1
     for (; unit < n_units; unit += AHEAD * step) {
         typename C::Unit w[AHEAD][ROWS];
@@ -727,6 +727,10 @@ DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vecto
 #pragma unroll
                 for (int i = 0; i < ROWS; i++) w[a][i] = C::load(rows[i], unit + a * step);
             }
+        }
+        if (waits) {
+            AWAIT_PREVIOUS;
+            waits = false;
         }
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
@@ -745,6 +749,7 @@ DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vecto
 // The same for one vector.
 template <class C, int ROWS, int AHEAD>
 DEVICE void add_dots(
-    const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS]) {
-    add_dots_of_several<C, ROWS, AHEAD>(rows, x, 0, unit, step, n_units, (float(&)[1][ROWS])sums);
+    const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS],
+    bool waits = false) {
+    add_dots_of_several<C, ROWS, AHEAD>(rows, x, 0, unit, step, n_units, (float(&)[1][ROWS])sums, waits);
 }
