@@ -19,7 +19,8 @@ typedef unsigned long long u64;
 //                   or written, AWAIT_PREVIOUS
 //   AWAIT_PREVIOUS  only the second, for kernels that write weights: the next one may read them at once
 //
-// Each may be repeated.
+// Each may be repeated. __ldg and load_once are for weights only: what the previous kernel writes would be written while
+// this one runs, and they may read it too early, or from a cache that is not coherent.
 #if __CUDA_ARCH__ >= 900
 #define START_NEXT asm volatile("griddepcontrol.launch_dependents;")
 #define AWAIT_PREVIOUS asm volatile("griddepcontrol.wait;" ::: "memory")

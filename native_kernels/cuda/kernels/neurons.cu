@@ -125,7 +125,7 @@ DEVICE void tile(const Neurons& job) {
     const bool there = own < job.n_slots;
     const int neuron = there && job.neuron_in ? __ldg(job.neuron_in + own) : there - 1;
     bool wanted = neuron >= 0;
-    if (wanted && job.bits) wanted = __ldg(job.bits + neuron / 32) >> (neuron % 32) & 1;
+    if (wanted && job.bits) wanted = job.bits[neuron / 32] >> (neuron % 32) & 1;
     const u32 computed = __ballot_sync(FULL_WARP, wanted), before = (1u << lane) - 1;
     u32 slots = __ballot_sync(FULL_WARP, wanted && __popc(computed & before) % n_groups == group);
     if constexpr (ORDER == TOGETHER) {
