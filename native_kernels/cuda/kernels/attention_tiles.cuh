@@ -97,7 +97,7 @@ DEVICE void load_piece(const u8* cache, u64 row, int d, uint4& out) {
     out.x = load_word(cache, row, byte); out.y = load_word(cache, row, byte + 4);
     out.z = load_word(cache, row, byte + 8); out.w = load_word(cache, row, byte + 12);
 #else
-    if (d < HEAD_DIM) out = ((const uint4*)cache)[(row * HEAD_DIM + d) / 8];
+    if (d < HEAD_DIM) out = load_written((const uint4*)cache + (row * HEAD_DIM + d) / 8);
 #endif
 }
 

@@ -39,6 +39,21 @@ __device__ __forceinline__ uint4 load_once(const uint4* at) {
     return v;
 }
 
+// What an earlier kernel wrote, read here and no earlier.
+__device__ __forceinline__ float load_written(const float* at) {
+    float v;
+    asm volatile("ld.global.f32 %0,[%1];" : "=f"(v) : "l"(at));
+    return v;
+}
+
+__device__ __forceinline__ uint4 load_written(const uint4* at) {
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+
 // Numbers that the CPU has written.
 __device__ __forceinline__ float4 load_fresh(const float4* at) {
     float4 v;
