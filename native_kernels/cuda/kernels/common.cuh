@@ -11,24 +11,23 @@ typedef unsigned long long u64;
 
 #define KERNEL extern "C" __global__ void
 
-// From 9.0 on a kernel may start before the previous kernel of its stream ends (runtime/driver.py). Every kernel begins
-// with one of these:
+// From 9.0 on a kernel may start before the previous kernel of its stream ends (runtime/driver.py), so every kernel waits
+// for its end and its writes before it reads or writes anything but weights. WAIT is the first statement, except in:
 //
-//   WAIT            the next kernel may start; waits until the previous one has ended and its writes are visible
-//   START_NEXT      only the first: weights may be read, which no kernel of a token writes; before anything else is read
-//                   or written, AWAIT_PREVIOUS
-//   AWAIT_PREVIOUS  only the second, for kernels that write weights: the next one may read them at once
+//   kernels of a token  START_NEXT; WAIT: the next kernel may start when all blocks of this one have begun. It must read
+//                       what this one writes with plain loads: __ldg and load_once may read too early, or from a cache
+//                       that is not coherent.
+//   some of their       START_NEXT, and WAIT after the first weights, which no kernel of a token writes, were requested.
+//   products
 //
-// Each may be repeated. __ldg and load_once are for weights only: what the previous kernel writes would be written while
-// this one runs, and they may read it too early, or from a cache that is not coherent.
+// Prefill was not faster where its kernels start the next one. Both statements may be repeated.
 #if __CUDA_ARCH__ >= 900
 #define START_NEXT asm volatile("griddepcontrol.launch_dependents;")
-#define AWAIT_PREVIOUS asm volatile("griddepcontrol.wait;" ::: "memory")
+#define WAIT asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define START_NEXT
-#define AWAIT_PREVIOUS
+#define WAIT
 #endif
-#define WAIT START_NEXT; AWAIT_PREVIOUS
 
 // Sixteen bytes of weights: read once, so they bypass the first-level cache.
 __device__ __forceinline__ uint4 load_once(const uint4* at) {
@@ -40,12 +39,6 @@ __device__ __forceinline__ uint4 load_once(const uint4* at) {
 }
 
 // What an earlier kernel wrote, read here and no earlier.
-__device__ __forceinline__ float load_written(const float* at) {
-    float v;
-    asm volatile("ld.global.f32 %0,[%1];" : "=f"(v) : "l"(at));
-    return v;
-}
-
 __device__ __forceinline__ uint4 load_written(const uint4* at) {
     uint4 v;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"

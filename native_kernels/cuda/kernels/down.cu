@@ -379,7 +379,7 @@ struct Way<TwoByteFloats<BRAIN>> {
 };
 
 KERNEL __launch_bounds__(256, 2) down(const Down job) {
-    WAIT;
+    START_NEXT; WAIT;
     typedef Way<CODEC>::Is Is;
     __shared__ Active list;
     __shared__ Is::Sums sums;

@@ -33,7 +33,7 @@ struct Products {
 
 // Grid: blocks of rows, experts, matrices.
 KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 4) multiply_chosen(const Products job) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float sums[WARPS_OF_BLOCK][ROWS_OF_WARP];
     const Product& product = job.products[blockIdx.z];
     const int expert = blockIdx.y, slot = job.slots[expert], warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -77,7 +77,7 @@ struct Sums {
 
 // Grid: blocks of 32 units of columns, segments, experts. A block's warps take turns with the rows.
 KERNEL __launch_bounds__(128) sum_chosen(const Sums job) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float sums[4][32 * CODEC::COLUMNS];
     const int expert = blockIdx.z, segment = blockIdx.y, segments = gridDim.y;
     const int slot = job.slots[expert], warp = threadIdx.x / 32, lane = threadIdx.x % 32;

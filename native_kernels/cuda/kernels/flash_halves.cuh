@@ -12,9 +12,9 @@ struct Kept {
 
 // Eight numbers of a position from dimension d on, as they are stored: halves, or bytes and their scale.
 __device__ __forceinline__ uint4 eight_stored(const Kept& k, int codec, u64 place, int dim, int d) {
-    if (codec == 1) return load_written((const uint4*)(k.numbers + 2 * (place * dim + d)));
-    const uint2 bytes = *(const uint2*)(k.numbers + place * dim + d);
-    return make_uint4(bytes.x, bytes.y, ((const u16*)k.scales)[place * ((dim + 31) / 32) + d / 32], 0);
+    if (codec == 1) return __ldg((const uint4*)(k.numbers + 2 * (place * dim + d)));
+    const uint2 bytes = __ldg((const uint2*)(k.numbers + place * dim + d));
+    return make_uint4(bytes.x, bytes.y, __ldg((const u16*)k.scales + place * ((dim + 31) / 32) + d / 32), 0);
 }
 
 // Two signed bytes times a scale, as halves. select: which bytes, for __byte_perm. scale: the same in both halves.

@@ -35,7 +35,7 @@ __device__ __forceinline__ void store(const float (&sums)[N / 2], const Result& 
     for (int i = 0; i < 2; i++) {
         const int token = token0 + threadIdx.x / 32 * 16 + 8 * i + lane / 4;
         if (token >= r.n_tokens) continue;
-        const float factor = r.factors ? load_written(r.factors + token) : 1.f;
+        const float factor = r.factors ? __ldg(r.factors + token) : 1.f;
         float* row = r.out + token * r.step + column0;
         const float* bias = r.bias + column0;
         if (whole) {

@@ -45,7 +45,7 @@ DEVICE void multiply(const Products& job) {
                                                 C::units(job.x.n), found, true);
         }
     }
-    AWAIT_PREVIOUS;  // lanes without a unit
+    WAIT;  // lanes without a unit
 #pragma unroll
     for (int k = 0; k < VECTORS; k++) {
         const float whole = warp_sums(found[k]);

@@ -78,7 +78,7 @@ DEVICE void multiply(const Planes (&matrices)[ROWS], const Neurons& job, u32 slo
 #pragma unroll
                 for (int i = 0; i < ROWS; i++) w[a][i] = C::load(rows[i], unit + a * step);
             }
-            AWAIT_PREVIOUS;
+            WAIT;
 #pragma unroll
             for (int a = 0; a < AHEAD; a++) {
                 const typename C::Input v = C::input(job.x, unit + a * step);
@@ -118,7 +118,7 @@ template <Order ASKED>
 DEVICE void tile(const Neurons& job) {
     const Order ORDER = ASKED == TOGETHER && !Same<FIRST, SECOND>::VALUE ? IN_TURN : ASKED;
     __shared__ Sums sums[2];
-    if (job.bits) AWAIT_PREVIOUS;
+    if (job.bits) WAIT;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % job.split;
     const int n_groups = blockDim.x / 32 / job.split, group = warp / job.split;
     const u64 own = blockIdx.x + (u64)lane * gridDim.x;
@@ -135,7 +135,7 @@ DEVICE void tile(const Neurons& job) {
         const Planes alone[1] = {job.first};
         multiply<FIRST, 1>(alone, job, slots, part, sums);
     }
-    AWAIT_PREVIOUS;  // lanes without a unit
+    WAIT;  // lanes without a unit
     __syncthreads();
     float value = 0.f;
     if (wanted && (warp == 0 || ORDER == IN_TURN))

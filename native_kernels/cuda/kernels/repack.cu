@@ -86,7 +86,7 @@ __device__ __forceinline__ uint4 whole_line(const Plane& plane, const u8* row, i
 }
 
 KERNEL __launch_bounds__(256) unpack_rows(const Repacked job) {
-    AWAIT_PREVIOUS;
+    WAIT;
     const u8* row = job.raw + blockIdx.x * job.stride;
     const int to = job.rows ? job.rows[blockIdx.x] : job.first + (int)blockIdx.x;
     if (to < 0 || to >= job.n_rows) return;

@@ -729,7 +729,7 @@ DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vecto
             }
         }
         if (waits) {
-            AWAIT_PREVIOUS;
+            WAIT;
             waits = false;
         }
 #pragma unroll

@@ -468,8 +468,8 @@ class Function:
     """A kernel of a module.
 
     most_shared: bytes of shared memory that a block may have, if the driver allows more. waits: the kernel waits for
-    the previous one itself, so it is launched before that ends, when all its blocks have begun (programmatic dependent
-    launch; compute capability 9.0; kernels/common.cuh).
+    the previous one itself (kernels/common.cuh), so it is launched before that ends (programmatic dependent launch;
+    compute capability 9.0).
     """
 
     driver: Driver
