@@ -74,6 +74,7 @@ class ExpertCalls:
         self._predictors = predictor.layers if mode == "sparse" and predictor is not None else None
         self._config, self._graph = config, graph_of(config)
         self._layers = weights.layers
+        self._n_computed = np.array([self._graph.ffn(layer).spec.n_computed for layer in range(config.n_layers)])
         self._reads = weights.expert_reads
         self._products = products
         n_used, width = config.n_experts_used, config.d_ff
@@ -258,8 +259,7 @@ class ExpertCalls:
         found[:, 1:3] = counts[:, :, :2].sum(axis=1)
         found[:, 1] += counts[:, 0, _OF_SHARED + (1 if self._config.gated else 2)]  # without a gate 1 is all neurons
         found[:, 2] += counts[:, 0, _OF_SHARED + 2]
-        whole = [self._graph.ffn(layer).spec.n_computed for layer in range(len(self._layers))]
-        found[:, 0] = found[:, 1] if self._skips else whole
+        found[:, 0] = found[:, 1] if self._skips else self._n_computed
         for layer, part in enumerate(self._predictors or ()):
             if part.low_rank is not None and self._layers[layer].routed:
                 found[layer, 0] = counts[layer, :, 2].sum() + self._config.shared_d_ff  # whose first matrix is read

@@ -13,7 +13,7 @@ struct Elements {
 
 // A thread's four numbers.
 KERNEL __launch_bounds__(32 * MOST_WARPS) activate(const Elements job) {
-    WAIT;
+    START_NEXT; WAIT;
     const int column = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
     float v[4];
     u32 n_there = 0, n_opened = 0, n_fired = 0;

@@ -92,7 +92,7 @@ KERNEL __launch_bounds__(128, BLOCKS) attend(
     const float* q, u64 q_step, int group, const u8* keys, const u8* values, const u16* key_scales,
     const u16* value_scales, const int* state, int slot, int capacity, int window, float scale, float cap, float* parts,
     float2* tops) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ Found found;
     const int split = blockIdx.x, n_splits = gridDim.x, tiles = (group + HEADS - 1) / HEADS;
     const int sequence = blockIdx.z / tiles, tile = blockIdx.z % tiles;
@@ -112,7 +112,7 @@ KERNEL __launch_bounds__(128, BLOCKS) attend(
 KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int n, int n_splits, const int* state,
                                     int capacity, int window, const float* sinks, float* to, u64 to_step, u8* bytes,
                                     float2* scales) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float highest[MERGERS][32], sums[MERGERS][32], mixed[MERGERS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = min(blockIdx.x * 32 + lane, n - 1);
     const u64 head = (u64)blockIdx.y * (n / VALUE_DIM) + column / VALUE_DIM;

@@ -32,11 +32,11 @@ DEVICE void load_own(const u8* cache, u64 row, int lane, float (&out)[OWN]) {
 #if HEAD_DIM % 8
         const float* at = (const float*)cache + row * HEAD_DIM;
 #pragma unroll
-        for (int j = 0; j < 8; j++) out[8 * e + j] = 8 * piece + j < HEAD_DIM ? __ldg(at + 8 * piece + j) : 0.f;
+        for (int j = 0; j < 8; j++) out[8 * e + j] = 8 * piece + j < HEAD_DIM ? at[8 * piece + j] : 0.f;
 #else
         const float4* at = (const float4*)cache + row * (HEAD_DIM / 4) + 2 * piece;
         const float4 none = make_float4(0.f, 0.f, 0.f, 0.f);
-        const float4 a = piece < PIECES ? __ldg(at) : none, b = piece < PIECES ? __ldg(at + 1) : none;
+        const float4 a = piece < PIECES ? at[0] : none, b = piece < PIECES ? at[1] : none;
         out[8 * e] = a.x; out[8 * e + 1] = a.y; out[8 * e + 2] = a.z; out[8 * e + 3] = a.w;
         out[8 * e + 4] = b.x; out[8 * e + 5] = b.y; out[8 * e + 6] = b.z; out[8 * e + 7] = b.w;
 #endif

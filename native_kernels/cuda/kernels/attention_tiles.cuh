@@ -80,11 +80,11 @@ DEVICE u32 bytes_to_halves(u32 word, bool upper) {
 DEVICE u32 load_word(const u8* cache, u64 row, int byte) {
     const u8* at = cache + row * (HEAD_DIM * CODEC) + byte;
 #if HEAD_DIM * CODEC % 4 == 0
-    return byte < HEAD_DIM * CODEC ? __ldg((const u32*)at) : 0;
+    return byte < HEAD_DIM * CODEC ? *(const u32*)at : 0;
 #else
     u32 word = 0;
     for (int i = 0; i < 4; i++)
-        if (byte + i < HEAD_DIM * CODEC) word |= (u32)__ldg(at + i) << (8 * i);
+        if (byte + i < HEAD_DIM * CODEC) word |= (u32)at[i] << (8 * i);
     return word;
 #endif
 }
@@ -97,7 +97,7 @@ DEVICE void load_piece(const u8* cache, u64 row, int d, uint4& out) {
     out.x = load_word(cache, row, byte); out.y = load_word(cache, row, byte + 4);
     out.z = load_word(cache, row, byte + 8); out.w = load_word(cache, row, byte + 12);
 #else
-    if (d < HEAD_DIM) out = load_once((const uint4*)cache + (row * HEAD_DIM + d) / 8);
+    if (d < HEAD_DIM) out = load_written((const uint4*)cache + (row * HEAD_DIM + d) / 8);
 #endif
 }
 
@@ -106,7 +106,7 @@ DEVICE void load_piece(const u8* cache, u64 row, int d, uint2& out) {
 #if HEAD_DIM % 8
     out.x = load_word(cache, row, d); out.y = load_word(cache, row, d + 4);
 #else
-    if (d < HEAD_DIM) out = __ldg((const uint2*)cache + (row * HEAD_DIM + d) / 8);
+    if (d < HEAD_DIM) out = ((const uint2*)cache)[(row * HEAD_DIM + d) / 8];
 #endif
 }
 
@@ -115,7 +115,7 @@ DEVICE void load_piece(const u8* cache, u64 row, int d, u32& out) {
 #if HEAD_DIM % 8
     out = load_word(cache, row, d);
 #else
-    if (d < HEAD_DIM) out = __ldg((const u32*)cache + (row * HEAD_DIM + d) / 4);
+    if (d < HEAD_DIM) out = ((const u32*)cache)[(row * HEAD_DIM + d) / 4];
 #endif
 }
 
@@ -133,9 +133,9 @@ DEVICE void load_scales(const Task& task, const u16* scales, int base, int t, Sc
 #pragma unroll
         for (int k = 0; k < SCALE_WORDS; k++) {
 #if KEY_PIECES % 2 == 0
-            out[i][k] = __ldg((const u32*)at + k);
+            out[i][k] = ((const u32*)at)[k];
 #else
-            out[i][k] = __ldg(at + 2 * k) | (2 * k + 1 < KEY_PIECES ? (u32)__ldg(at + 2 * k + 1) << 16 : 0);
+            out[i][k] = at[2 * k] | (2 * k + 1 < KEY_PIECES ? (u32)at[2 * k + 1] << 16 : 0);
 #endif
         }
     }
@@ -442,7 +442,7 @@ DEVICE void find(const Task& task, Found& found) {
                 for (int i = 0; i < 4; i++) {
                     const u64 row = task.rows + min(position_of(base + tile, t, i), task.end - 1);
                     load_piece(task.values, row, DIMS * (8 * p + g), values[i]);
-                    if (CODEC == 1) scaled[i] = BYTES_UP * half_to_float(__ldg(task.value_scales + row * KEY_PIECES + p)) * by[i];
+                    if (CODEC == 1) scaled[i] = BYTES_UP * half_to_float(task.value_scales[row * KEY_PIECES + p]) * by[i];
                 }
                 if (CODEC == 1) cut_weights(scaled, coarse, fine);
                 mix_piece(values, coarse, fine, mixed + own * (DIMS / 2));

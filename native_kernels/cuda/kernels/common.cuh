@@ -11,11 +11,21 @@ typedef unsigned long long u64;
 
 #define KERNEL extern "C" __global__ void
 
-// First statement of every kernel: it may start before the previous kernel of its stream ends (runtime/driver.py).
-// Waits until that kernel has ended and its writes are visible.
+// From 9.0 on a kernel may start before the previous kernel of its stream ends (runtime/driver.py), so every kernel waits
+// for its end and its writes before it reads or writes anything but weights. WAIT is the first statement, except in:
+//
+//   kernels of a token  START_NEXT; WAIT: the next kernel may start when all blocks of this one have begun. It must read
+//                       what this one writes with plain loads: __ldg and load_once may read too early, or from a cache
+//                       that is not coherent.
+//   some of their       START_NEXT, and WAIT after the first weights, which no kernel of a token writes, were requested.
+//   products
+//
+// Prefill was not faster where its kernels start the next one. Both statements may be repeated.
 #if __CUDA_ARCH__ >= 900
+#define START_NEXT asm volatile("griddepcontrol.launch_dependents;")
 #define WAIT asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
+#define START_NEXT
 #define WAIT
 #endif
 
@@ -23,6 +33,15 @@ typedef unsigned long long u64;
 __device__ __forceinline__ uint4 load_once(const uint4* at) {
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+
+// What an earlier kernel wrote, read here and no earlier.
+__device__ __forceinline__ uint4 load_written(const uint4* at) {
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(at));
     return v;

@@ -36,7 +36,7 @@ struct Copy {
     }
     DEVICE Input input(const Vector& x, int unit) {
         const uint4* bytes = (const uint4*)x.bytes + 2 * unit;
-        return {__ldg(bytes), __ldg(bytes + 1), __ldg(x.scales + unit)};
+        return {bytes[0], bytes[1], x.scales[unit]};
     }
     DEVICE u32 codes(const Unit& w, int i) {
         if (BITS == 1) return (w.words[0] >> i) & 0x01010101u;

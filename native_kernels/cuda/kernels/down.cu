@@ -41,7 +41,7 @@ DEVICE int list_active(const Down& job, Active& list, u32& top) {
     for (int i = 0; i < PASSES; i++) {
         const int place = i * THREADS + threadIdx.x;
         const u32 slot = (place / 8 * gridDim.y + blockIdx.y) * 8 + place % 8;
-        values[i] = slot < job.n_slots ? __ldg(job.h + slot) : 0.f;
+        values[i] = slot < job.n_slots ? job.h[slot] : 0.f;
     }
 #pragma unroll
     for (int i = 0; i < PASSES; i++) {
@@ -379,7 +379,7 @@ struct Way<TwoByteFloats<BRAIN>> {
 };
 
 KERNEL __launch_bounds__(256, 2) down(const Down job) {
-    WAIT;
+    START_NEXT; WAIT;
     typedef Way<CODEC>::Is Is;
     __shared__ Active list;
     __shared__ Is::Sums sums;

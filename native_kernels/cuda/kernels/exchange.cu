@@ -8,7 +8,7 @@
 // the block that increments `done` (0 before and after) last posts the flag.
 KERNEL __launch_bounds__(1024) publish(u64* flag, u64* epoch, const float* values, float* to_values, int n,
                                        const u32* bits, const u32* without, u32* to_bits, int n_words, u32* done) {
-    WAIT;
+    START_NEXT; WAIT;
     const int step = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     const int lines = (((u64)values | (u64)to_values) & 15) == 0 ? n / 4 : 0;
     u64 now = 0;

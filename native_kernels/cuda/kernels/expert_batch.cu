@@ -112,7 +112,7 @@ KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 2) multiply_groups(const Products 
                 sum += sums[mine / ROWS_OF_WARP * job.split + k][mine % ROWS_OF_WARP * PAIRS_AT_ONCE + pair];
             const int of = pairs.order[start + pair];
             if (product.bias && group.slot >= 0) sum += __ldg(product.bias + (u64)group.slot * job.n_rows + row);
-            if (product.weighed && group.slot >= 0) sum *= __ldg(pairs.weights + place_of(pairs.weight, of, pairs.n_used));
+            if (product.weighed && group.slot >= 0) sum *= pairs.weights[place_of(pairs.weight, of, pairs.n_used)];
             product.out[place_of(pairs.out, of, pairs.n_used) + row] = sum;
         }
         __syncthreads();
@@ -155,7 +155,7 @@ KERNEL __launch_bounds__(128) sum_groups(const Sums job) {
                 bool any = false;
 #pragma unroll
                 for (int p = 0; p < SUMMED_AT_ONCE; p++) {
-                    by[p] = __ldg(h[p] + j);
+                    by[p] = h[p][j];
                     any = any || by[p] != 0.f;
                 }
                 if (!any) continue;
@@ -174,7 +174,7 @@ KERNEL __launch_bounds__(128) sum_groups(const Sums job) {
             __syncthreads();
             const int of = pairs.order[start + p];
             float* out = job.out + place_of(pairs.out, of, pairs.n_used) + segment * job.segment_step;
-            const float weight = pairs.weights ? __ldg(pairs.weights + place_of(pairs.weight, of, pairs.n_used)) : 1.f;
+            const float weight = pairs.weights ? pairs.weights[place_of(pairs.weight, of, pairs.n_used)] : 1.f;
             for (int at = threadIdx.x; at < 32 * CODEC::COLUMNS; at += 128) {
                 const int from = blockIdx.x * 32 + at % 32, column = CODEC::column(from, at / 32);
                 if (from >= n_units || column >= job.n_cols) continue;

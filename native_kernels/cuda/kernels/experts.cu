@@ -33,10 +33,10 @@ struct Products {
 
 // Grid: blocks of rows, experts, matrices.
 KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 4) multiply_chosen(const Products job) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float sums[WARPS_OF_BLOCK][ROWS_OF_WARP];
     const Product& product = job.products[blockIdx.z];
-    const int expert = blockIdx.y, slot = __ldg(job.slots + expert), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int expert = blockIdx.y, slot = job.slots[expert], warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int groups = WARPS_OF_BLOCK / job.split, share = warp % job.split;
     const int mine = threadIdx.x / ROWS_OF_WARP, row = blockIdx.x * groups * ROWS_OF_WARP + threadIdx.x;
     float* out = product.out + (u64)expert * job.n_rows;
@@ -62,7 +62,7 @@ KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 4) multiply_chosen(const Products 
     float sum = 0.f;
     for (int k = 0; k < job.split; k++) sum += sums[mine * job.split + k][threadIdx.x % ROWS_OF_WARP];
     if (product.bias) sum += __ldg(product.bias + (u64)slot * job.n_rows + row);
-    out[row] = product.weighed ? sum * __ldg(job.weights + expert) : sum;
+    out[row] = product.weighed ? sum * job.weights[expert] : sum;
 }
 
 // parts [K, segments, D] = weight * (sums over a segment of the expert's neurons of h times its row of down), where down
@@ -77,10 +77,10 @@ struct Sums {
 
 // Grid: blocks of 32 units of columns, segments, experts. A block's warps take turns with the rows.
 KERNEL __launch_bounds__(128) sum_chosen(const Sums job) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float sums[4][32 * CODEC::COLUMNS];
     const int expert = blockIdx.z, segment = blockIdx.y, segments = gridDim.y;
-    const int slot = __ldg(job.slots + expert), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int slot = job.slots[expert], warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int n_units = CODEC::units(job.n_cols), unit = blockIdx.x * 32 + lane;
     const float* h = job.h + (u64)expert * job.width;
     float* out = job.parts + ((u64)expert * segments + segment) * job.n_cols;
@@ -89,7 +89,7 @@ KERNEL __launch_bounds__(128) sum_chosen(const Sums job) {
         const int first = (int)((u64)job.width * segment / segments);
         const int last = (int)((u64)job.width * (segment + 1) / segments);
         for (int j = first + warp; j < last; j += 4) {
-            const float by = __ldg(h + j);
+            const float by = h[j];
             if (by == 0.f) continue;
             float v[CODEC::COLUMNS];
             CODEC::values(CODEC::load(CODEC::row(job.planes, job.n_cols, slot * job.width + j), unit), v);
@@ -100,7 +100,7 @@ KERNEL __launch_bounds__(128) sum_chosen(const Sums job) {
 #pragma unroll
     for (int i = 0; i < CODEC::COLUMNS; i++) sums[warp][i * 32 + lane] = sum[i];
     __syncthreads();
-    const float weight = slot < 0 ? 0.f : job.weights ? __ldg(job.weights + expert) : 1.f;
+    const float weight = slot < 0 ? 0.f : job.weights ? job.weights[expert] : 1.f;
     for (int at = threadIdx.x; at < 32 * CODEC::COLUMNS; at += 128) {
         const int of = blockIdx.x * 32 + at % 32;
         const int column = CODEC::column(of, at / 32);

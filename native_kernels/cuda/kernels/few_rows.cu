@@ -42,7 +42,7 @@ struct Pair {
 
 // RUN halves, of which `left` exist; the others become 0.
 DEVICE uint4 take(const u16* from, int left) {
-    if (RUN == 8 && left >= 8) return __ldg((const uint4*)from);
+    if (RUN == 8 && left >= 8) return *(const uint4*)from;
     u32 v[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < RUN; i++)

@@ -47,8 +47,8 @@ DEVICE u32 place(int row, int chunk) { return DEPTH == 64 ? narrow_place(row, ch
 KERNEL __launch_bounds__(256, 2) multiply_groups(const Job job) {
     WAIT;
     extern __shared__ __align__(128) u8 room[];  // X_STAGES pieces of x, then two of the weights
-    const int group = blockIdx.z % job.n_groups, start = __ldg(job.starts + group);
-    const int token0 = blockIdx.x * TOKENS, n_tokens = __ldg(job.starts + group + 1) - start - token0;
+    const int group = blockIdx.z % job.n_groups, start = job.starts[group];
+    const int token0 = blockIdx.x * TOKENS, n_tokens = job.starts[group + 1] - start - token0;
     if (n_tokens <= 0) return;
     const Given& given = job.given[blockIdx.z / job.n_groups];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, out0 = blockIdx.y * OUTPUTS;
@@ -136,7 +136,7 @@ KERNEL __launch_bounds__(256, 2) multiply_groups(const Job job) {
     for (int i = 0; i < 8; i++) {
         const int token = 8 * i + lane / 4, row = start + token0 + token;
         if (token >= n_tokens) continue;
-        const float factor = __ldg(job.factors + row);
+        const float factor = job.factors[row];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int column = out0 + 16 * warp + j / 2 * 8 + lane % 4 * 2 + j % 2;

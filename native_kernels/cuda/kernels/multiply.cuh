@@ -37,14 +37,15 @@ DEVICE void multiply(const Products& job) {
         if (EACH) {
             const int before = first / job.rows_each * job.x.n;
             const Vector x = {job.x.values + before, job.x.bytes + before, job.x.scales + before / 32, job.x.n};
-            add_dots<C, ROWS, AHEAD>(rows, x, 32 * share + lane, 32 * job.split, C::units(x.n), found[0]);
+            add_dots<C, ROWS, AHEAD>(rows, x, 32 * share + lane, 32 * job.split, C::units(x.n), found[0], true);
         } else if (VECTORS == 1) {
-            add_dots<C, ROWS, AHEAD>(rows, job.x, 32 * share + lane, 32 * job.split, C::units(job.x.n), found[0]);
+            add_dots<C, ROWS, AHEAD>(rows, job.x, 32 * share + lane, 32 * job.split, C::units(job.x.n), found[0], true);
         } else {
             add_dots_of_several<C, ROWS, AHEAD>(rows, job.x, job.vector_step, 32 * share + lane, 32 * job.split,
-                                                C::units(job.x.n), found);
+                                                C::units(job.x.n), found, true);
         }
     }
+    WAIT;  // lanes without a unit
 #pragma unroll
     for (int k = 0; k < VECTORS; k++) {
         const float whole = warp_sums(found[k]);

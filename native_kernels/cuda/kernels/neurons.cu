@@ -78,6 +78,7 @@ DEVICE void multiply(const Planes (&matrices)[ROWS], const Neurons& job, u32 slo
 #pragma unroll
                 for (int i = 0; i < ROWS; i++) w[a][i] = C::load(rows[i], unit + a * step);
             }
+            WAIT;
 #pragma unroll
             for (int a = 0; a < AHEAD; a++) {
                 const typename C::Input v = C::input(job.x, unit + a * step);
@@ -85,7 +86,7 @@ DEVICE void multiply(const Planes (&matrices)[ROWS], const Neurons& job, u32 slo
                 for (int i = 0; i < ROWS; i++) sums[i] = C::dot(w[a][i], v, sums[i]);
             }
         }
-        add_dots<C, ROWS, (AHEAD + 1) / 2>(rows, job.x, unit, step, n_units, sums);
+        add_dots<C, ROWS, (AHEAD + 1) / 2>(rows, job.x, unit, step, n_units, sums, true);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const float sum = warp_sum(sums[i]);
@@ -117,13 +118,14 @@ template <Order ASKED>
 DEVICE void tile(const Neurons& job) {
     const Order ORDER = ASKED == TOGETHER && !Same<FIRST, SECOND>::VALUE ? IN_TURN : ASKED;
     __shared__ Sums sums[2];
+    if (job.bits) WAIT;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % job.split;
     const int n_groups = blockDim.x / 32 / job.split, group = warp / job.split;
     const u64 own = blockIdx.x + (u64)lane * gridDim.x;
     const bool there = own < job.n_slots;
     const int neuron = there && job.neuron_in ? __ldg(job.neuron_in + own) : there - 1;
     bool wanted = neuron >= 0;
-    if (wanted && job.bits) wanted = __ldg(job.bits + neuron / 32) >> (neuron % 32) & 1;
+    if (wanted && job.bits) wanted = job.bits[neuron / 32] >> (neuron % 32) & 1;
     const u32 computed = __ballot_sync(FULL_WARP, wanted), before = (1u << lane) - 1;
     u32 slots = __ballot_sync(FULL_WARP, wanted && __popc(computed & before) % n_groups == group);
     if constexpr (ORDER == TOGETHER) {
@@ -133,6 +135,7 @@ DEVICE void tile(const Neurons& job) {
         const Planes alone[1] = {job.first};
         multiply<FIRST, 1>(alone, job, slots, part, sums);
     }
+    WAIT;  // lanes without a unit
     __syncthreads();
     float value = 0.f;
     if (wanted && (warp == 0 || ORDER == IN_TURN))
@@ -156,6 +159,6 @@ DEVICE void tile(const Neurons& job) {
 
 #define ROOM (Tuned<FIRST>::RESIDENT < Tuned<SECOND>::RESIDENT ? Tuned<FIRST>::RESIDENT : Tuned<SECOND>::RESIDENT)
 
-KERNEL __launch_bounds__(32 * MOST_WARPS, Tuned<FIRST>::RESIDENT) hidden_of_one(const Neurons job) { WAIT; tile<ONE>(job); }
-KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_together(const Neurons job) { WAIT; tile<TOGETHER>(job); }
-KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_in_turn(const Neurons job) { WAIT; tile<IN_TURN>(job); }
+KERNEL __launch_bounds__(32 * MOST_WARPS, Tuned<FIRST>::RESIDENT) hidden_of_one(const Neurons job) { START_NEXT; tile<ONE>(job); }
+KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_together(const Neurons job) { START_NEXT; tile<TOGETHER>(job); }
+KERNEL __launch_bounds__(32 * MOST_WARPS, ROOM) hidden_in_turn(const Neurons job) { START_NEXT; tile<IN_TURN>(job); }

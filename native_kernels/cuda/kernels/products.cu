@@ -18,7 +18,7 @@ DEVICE void four_numbers(const Rounded& job, int column, float (&v)[4]) {
 }
 
 KERNEL __launch_bounds__(256) quantise(const Rounded job) {
-    WAIT;
+    START_NEXT; WAIT;
     const int column = 4 * (blockIdx.x * 256 + threadIdx.x);
     float v[4];
     four_numbers(job, column, v);
@@ -26,7 +26,7 @@ KERNEL __launch_bounds__(256) quantise(const Rounded job) {
 }
 
 KERNEL __launch_bounds__(256) signs(const Rounded job) {
-    WAIT;
+    START_NEXT; WAIT;
     const int column = 4 * (blockIdx.x * 256 + threadIdx.x);
     float v[4];
     four_numbers(job, column, v);
@@ -41,22 +41,22 @@ KERNEL __launch_bounds__(256) signs(const Rounded job) {
 
 // ------------------------------------------------------------ products
 
-KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { WAIT; multiply<false, F32, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_f16(const Products job) { WAIT; multiply<false, F16, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_bf16(const Products job) { WAIT; multiply<false, BF16, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { WAIT; multiply<false, Q8_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { WAIT; multiply<false, Q4_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { WAIT; multiply<false, Q4_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { WAIT; multiply<false, Q6_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { WAIT; multiply<false, MXFP4, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { WAIT; multiply<false, Q5_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { WAIT; multiply<false, IQ4_NL, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { WAIT; multiply<false, IQ4_XS, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { WAIT; multiply<false, Q5_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { WAIT; multiply<false, Q4_1, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { WAIT; multiply<false, Q5_1, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { WAIT; multiply<false, Q3_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { WAIT; multiply<false, Q2_K, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { START_NEXT; multiply<false, F32, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_f16(const Products job) { START_NEXT; multiply<false, F16, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_bf16(const Products job) { START_NEXT; multiply<false, BF16, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { START_NEXT; multiply<false, Q8_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { START_NEXT; multiply<false, Q4_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { START_NEXT; multiply<false, Q4_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { START_NEXT; multiply<false, Q6_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { START_NEXT; multiply<false, MXFP4, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { START_NEXT; multiply<false, Q5_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { START_NEXT; multiply<false, IQ4_NL, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { START_NEXT; multiply<false, IQ4_XS, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { START_NEXT; multiply<false, Q5_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { START_NEXT; multiply<false, Q4_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { START_NEXT; multiply<false, Q5_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { START_NEXT; multiply<false, Q3_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { START_NEXT; multiply<false, Q2_K, 2, 2, 8>(job); }
 
 // ------------------------------------------------------------ which neurons are expected to fire
 
@@ -117,23 +117,23 @@ DEVICE void expect(const Expected& job) {
     if (job.copied && n) atomicAdd(job.copied, (u32)n);
 }
 
-KERNEL __launch_bounds__(256, 4) expect_f32(const Expected job) { WAIT; expect<F32, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_f16(const Expected job) { WAIT; expect<F16, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_bf16(const Expected job) { WAIT; expect<BF16, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q8_0(const Expected job) { WAIT; expect<Q8_0, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(128, 7) expect_q4_0(const Expected job) { WAIT; expect<Q4_0, 8, 1, 4>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q4_k(const Expected job) { WAIT; expect<Q4_K, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 2) expect_q6_k(const Expected job) { WAIT; expect<Q6_K, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_mxfp4(const Expected job) { WAIT; expect<MXFP4, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q5_k(const Expected job) { WAIT; expect<Q5_K, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_iq4_nl(const Expected job) { WAIT; expect<IQ4_NL, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_iq4_xs(const Expected job) { WAIT; expect<IQ4_XS, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q5_0(const Expected job) { WAIT; expect<Q5_0, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q4_1(const Expected job) { WAIT; expect<Q4_1, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q5_1(const Expected job) { WAIT; expect<Q5_1, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 3) expect_q3_k(const Expected job) { WAIT; expect<Q3_K, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_q2_k(const Expected job) { WAIT; expect<Q2_K, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_copy1(const Expected job) { WAIT; expect<Copy<1>, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) expect_copy2(const Expected job) { WAIT; expect<Copy<2>, 4, 1, 8>(job); }
-KERNEL __launch_bounds__(128, 7) expect_copy3(const Expected job) { WAIT; expect<Copy<3>, 8, 1, 4>(job); }
-KERNEL __launch_bounds__(128, 7) expect_copy4(const Expected job) { WAIT; expect<Copy<4>, 8, 1, 4>(job); }
+KERNEL __launch_bounds__(256, 4) expect_f32(const Expected job) { START_NEXT; WAIT; expect<F32, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_f16(const Expected job) { START_NEXT; WAIT; expect<F16, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_bf16(const Expected job) { START_NEXT; WAIT; expect<BF16, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q8_0(const Expected job) { START_NEXT; WAIT; expect<Q8_0, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(128, 7) expect_q4_0(const Expected job) { START_NEXT; WAIT; expect<Q4_0, 8, 1, 4>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q4_k(const Expected job) { START_NEXT; WAIT; expect<Q4_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 2) expect_q6_k(const Expected job) { START_NEXT; WAIT; expect<Q6_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_mxfp4(const Expected job) { START_NEXT; WAIT; expect<MXFP4, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q5_k(const Expected job) { START_NEXT; WAIT; expect<Q5_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_iq4_nl(const Expected job) { START_NEXT; WAIT; expect<IQ4_NL, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_iq4_xs(const Expected job) { START_NEXT; WAIT; expect<IQ4_XS, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q5_0(const Expected job) { START_NEXT; WAIT; expect<Q5_0, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q4_1(const Expected job) { START_NEXT; WAIT; expect<Q4_1, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q5_1(const Expected job) { START_NEXT; WAIT; expect<Q5_1, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 3) expect_q3_k(const Expected job) { START_NEXT; WAIT; expect<Q3_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q2_k(const Expected job) { START_NEXT; WAIT; expect<Q2_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_copy1(const Expected job) { START_NEXT; WAIT; expect<Copy<1>, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_copy2(const Expected job) { START_NEXT; WAIT; expect<Copy<2>, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(128, 7) expect_copy3(const Expected job) { START_NEXT; WAIT; expect<Copy<3>, 8, 1, 4>(job); }
+KERNEL __launch_bounds__(128, 7) expect_copy4(const Expected job) { START_NEXT; WAIT; expect<Copy<4>, 8, 1, 4>(job); }

@@ -9,6 +9,6 @@
 #define UNITS_AHEAD 2
 #endif
 
-KERNEL __launch_bounds__(256, 2) multiply_2(const Products job) { WAIT; multiply<false, CODEC, 2, UNITS_AHEAD, 8, 2>(job); }
-KERNEL __launch_bounds__(256, 2) multiply_4(const Products job) { WAIT; multiply<false, CODEC, 2, UNITS_AHEAD, 8, 4>(job); }
-KERNEL __launch_bounds__(256, 2) multiply_8(const Products job) { WAIT; multiply<false, CODEC, 2, 1, 8, 8>(job); }
+KERNEL __launch_bounds__(256, 2) multiply_2(const Products job) { START_NEXT; multiply<false, CODEC, 2, UNITS_AHEAD, 8, 2>(job); }
+KERNEL __launch_bounds__(256, 2) multiply_4(const Products job) { START_NEXT; multiply<false, CODEC, 2, UNITS_AHEAD, 8, 4>(job); }
+KERNEL __launch_bounds__(256, 2) multiply_8(const Products job) { START_NEXT; multiply<false, CODEC, 2, 1, 8, 8>(job); }

@@ -92,7 +92,7 @@ KERNEL __launch_bounds__(256) unpack_rows(const Repacked job) {
     if (to < 0 || to >= job.n_rows) return;
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-        if (p == job.n_planes) return;
+        if (p == job.n_planes) break;
         const Plane& plane = job.planes[p];
         uint4* out = (uint4*)plane.to + (u64)to * plane.n_lines;
         for (int line = threadIdx.x; line < plane.n_lines; line += blockDim.x) {
@@ -101,4 +101,5 @@ KERNEL __launch_bounds__(256) unpack_rows(const Repacked job) {
             else out[line] = gathered_line(plane, row, line);
         }
     }
+    __threadfence();  // for kernels that read weights before they wait
 }

@@ -64,7 +64,7 @@ DEVICE float share_of_near(const Choice& job, const u64* keys, u64 key, float sc
 // A block per position, whose scores and choice follow the previous one's; a thread per expert, of whole warps. Each
 // thread counts the experts that come before its own.
 KERNEL __launch_bounds__(1024) choose(const Choice first) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ __align__(16) u64 keys[MOST_EXPERTS];
     __shared__ float shares[MOST_EXPERTS], places[32];
     const int expert = threadIdx.x, position = blockIdx.x, n_warps = blockDim.x / 32;

@@ -13,7 +13,7 @@
 KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_parts, const float* a, const float* b,
                                      const float* c, const float* d, int n, float factor, int fresh,
                                      float2* stats, int kind) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float rows[MOST_ROWS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = blockIdx.x * 32 + lane;
     const bool there = column < n;
@@ -75,7 +75,7 @@ DEVICE float2 centre_and_factor(const float2* stats, int n, int kind, float epsi
 // to [n] = norm of x [n], which may be the same, and its 8-bit form if bytes are given. Four columns per thread.
 KERNEL __launch_bounds__(128) normalise(const float* x, const float2* stats, int n, int kind, const float* weight,
                                         const float* bias, float epsilon, float* to, u8* bytes, float2* scales) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float places[4];
     const int column = 4 * (blockIdx.x * 128 + threadIdx.x);
     float v[4], w[4], added[4] = {0.f, 0.f, 0.f, 0.f};
@@ -95,7 +95,7 @@ KERNEL __launch_bounds__(128) normalise(const float* x, const float2* stats, int
 
 // x [gridDim.x, n] = RMS norm of each row, plus the row of `added`, which the CPU may have just written.
 KERNEL __launch_bounds__(128) norm_rows(float* x, int n, const float* weight, float epsilon, const float* added) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float places[4];
     float* row = x + (u64)blockIdx.x * n;
     const float* other = added + (u64)blockIdx.x * n;
@@ -108,7 +108,7 @@ KERNEL __launch_bounds__(128) norm_rows(float* x, int n, const float* weight, fl
 
 // n_words words; source may have just been written by the CPU, and the CPU may read `to`.
 KERNEL __launch_bounds__(256) copy_words(const float* source, float* to, int n_words) {
-    WAIT;
+    START_NEXT; WAIT;
     const int step = gridDim.x * 256, first = blockIdx.x * 256 + threadIdx.x;
     const bool whole = (((u64)source | (u64)to) & 15) == 0;
     const int lines = whole ? n_words / 4 : 0;
@@ -120,7 +120,7 @@ KERNEL __launch_bounds__(256) copy_words(const float* source, float* to, int n_w
 // reduced to one turn in double precision: in single precision that of position 100,000 would be off by 0.004. The
 // rounding error of the reduced angle is corrected to first order.
 KERNEL __launch_bounds__(64) angles(const int* state, const double* frequencies, float scale, int n, float2* to) {
-    WAIT;
+    START_NEXT; WAIT;
     const int i = blockIdx.x * 64 + threadIdx.x;
     if (i >= n) return;
     const double angle = (double)state[0] * frequencies[i], turns = rint(angle * 0.15915494309189535);
@@ -141,7 +141,7 @@ KERNEL __launch_bounds__(576) rotate_and_store(
     const float* q_bias, float q_epsilon, int k_kind, const float* k_weight, const float* k_bias, float k_epsilon,
     int v_kind, float v_epsilon, int codec, u8* keys, u8* values, u16* key_scales,
     u16* value_scales, int capacity) {
-    WAIT;
+    START_NEXT; WAIT;
     __shared__ float head[MOST_HEAD], places[MOST_HEAD / 32];
     const int i = threadIdx.x, number = blockIdx.x;
     const bool is_q = number < n_heads, is_k = !is_q && number < n_heads + n_kv_heads;
@@ -178,7 +178,7 @@ KERNEL __launch_bounds__(576) rotate_and_store(
 
 // x = cap tanh(x / cap), in place.
 KERNEL __launch_bounds__(256) softcap(float* x, int n, float cap) {
-    WAIT;
+    START_NEXT; WAIT;
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i < n) x[i] = cap * tanhf(__fdiv_rn(x[i], cap));
 }

@@ -102,11 +102,11 @@ DEVICE float warp_sums(const float (&numbers)[ROWS]) {
 
 // Four numbers of x from column c on; 0 beyond its end.
 DEVICE float4 four_of(const Vector& x, int c) {
-    if (c + 4 <= x.n) return __ldg((const float4*)(x.values + c));
+    if (c + 4 <= x.n) return *(const float4*)(x.values + c);
     float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
-    if (c < x.n) v.x = __ldg(x.values + c);
-    if (c + 1 < x.n) v.y = __ldg(x.values + c + 1);
-    if (c + 2 < x.n) v.z = __ldg(x.values + c + 2);
+    if (c < x.n) v.x = x.values[c];
+    if (c + 1 < x.n) v.y = x.values[c + 1];
+    if (c + 2 < x.n) v.z = x.values[c + 2];
     return v;
 }
 
@@ -237,7 +237,7 @@ struct Q8_0 {
         return {load_once(row.bytes + (row.first + unit)), __ldg(row.scales + (row.first_scale + unit / 2))};
     }
     DEVICE Input input(const Vector& x, int unit) {
-        return {__ldg((const uint4*)x.bytes + unit), __ldg(x.scales + unit / 2).x};
+        return {((const uint4*)x.bytes)[unit], x.scales[unit / 2].x};
     }
     DEVICE void values(const Unit& w, float (&out)[COLUMNS]) {
         bytes_to_floats(w.bytes, half_to_float(w.scale), 0.f, out);
@@ -273,7 +273,7 @@ struct Q4_0 {
     }
     DEVICE Input input(const Vector& x, int unit) {
         const uint4* bytes = (const uint4*)x.bytes + 2 * unit;
-        return {__ldg(bytes), __ldg(bytes + 1), __ldg(x.scales + unit)};
+        return {bytes[0], bytes[1], x.scales[unit]};
     }
     DEVICE void values(const Unit& w, float (&out)[COLUMNS]) {
         const float scale = half_to_float(w.scale), offset = -8.f * scale;
@@ -329,8 +329,8 @@ struct Q4_K {
     }
     DEVICE Input input(const Vector& x, int unit) {
         const uint4* bytes = (const uint4*)x.bytes + unit / 2 * 4 + unit % 2;
-        const float4 scales = __ldg((const float4*)x.scales + unit / 2);
-        return {__ldg(bytes), __ldg(bytes + 2), scales.x, scales.z, unit & 1 ? scales.w : scales.y};
+        const float4 scales = ((const float4*)x.scales)[unit / 2];
+        return {bytes[0], bytes[2], scales.x, scales.z, unit & 1 ? scales.w : scales.y};
     }
     DEVICE float4 factors(const Unit& w) { return factors_of(w.scales, w.unit); }
     DEVICE void values(const Unit& w, float (&out)[COLUMNS]) {
@@ -383,9 +383,9 @@ struct Q6_K {
     DEVICE Input input(const Vector& x, int unit) {
         const uint4* bytes = (const uint4*)x.bytes + unit / 4 * 8 + unit % 4;
         const float2* scales = x.scales + unit / 4 * 4 + unit % 4 / 2;
-        const uint4 low = __ldg(bytes), high = __ldg(bytes + 4);
+        const uint4 low = bytes[0], high = bytes[4];
         const uint4 minus = make_uint4(0xe0e0e0e0u, 0xe0e0e0e0u, 0xe0e0e0e0u, 0xe0e0e0e0u);  // bytes of -32
-        return {low, high, __ldg(scales).x, __ldg(scales + 2).x, dot16(minus, low, 0), dot16(minus, high, 0)};
+        return {low, high, scales[0].x, scales[2].x, dot16(minus, low, 0), dot16(minus, high, 0)};
     }
     DEVICE uint4 with_upper(const uint4& halves, const uint4& upper, int down) {
         const u32 m = 0x30303030u;
@@ -430,12 +430,12 @@ struct TwoSixteens {
     DEVICE int column(int unit, int i) { return first_column(unit) + i % 16 + i / 16 * C::GAP; }
     DEVICE Input input(const Vector& x, int unit) {
         const uint4* bytes = (const uint4*)x.bytes + first_column(unit) / 16;
-        const uint4 low = __ldg(bytes), high = __ldg(bytes + C::GAP / 16);
+        const uint4 low = bytes[0], high = bytes[C::GAP / 16];
         if (C::GAP == 16) {
-            const float2 scales = __ldg(x.scales + unit);
+            const float2 scales = x.scales[unit];
             return {low, high, scales.x, scales.x, scales.y, 0.f};
         }
-        const float4 scales = __ldg((const float4*)x.scales + unit / 2);
+        const float4 scales = ((const float4*)x.scales)[unit / 2];
         if (C::HALF_GROUPS) {
             const uint4 ones = make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u);
             return {low, high, scales.x, scales.z, scales.x * (float)dot16(ones, low, 0),
@@ -714,10 +714,10 @@ DEVICE Vector further(const Vector& x, u64 step) {
 
 // sums[k][i] += the units `unit`, unit + step, ... of rows[i] times those of vector k, of VECTORS that lie vector_step
 // bytes apart: a lane's share, to be summed over the lanes. The rows may be of several matrices of one codec. AHEAD *
-// ROWS loads are in flight at once.
+// ROWS loads are in flight at once. waits: for the previous kernel, with the first weights already in flight.
 template <class C, int ROWS, int AHEAD, int VECTORS>
 DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit,
-                                int step, int n_units, float (&sums)[VECTORS][ROWS]) {
+                                int step, int n_units, float (&sums)[VECTORS][ROWS], bool waits = false) {
 #pragma unroll 1
     for (; unit < n_units; unit += AHEAD * step) {
         typename C::Unit w[AHEAD][ROWS];
@@ -727,6 +727,10 @@ DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vecto
 #pragma unroll
                 for (int i = 0; i < ROWS; i++) w[a][i] = C::load(rows[i], unit + a * step);
             }
+        }
+        if (waits) {
+            WAIT;
+            waits = false;
         }
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
@@ -745,6 +749,7 @@ DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vecto
 // The same for one vector.
 template <class C, int ROWS, int AHEAD>
 DEVICE void add_dots(
-    const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS]) {
-    add_dots_of_several<C, ROWS, AHEAD>(rows, x, 0, unit, step, n_units, (float(&)[1][ROWS])sums);
+    const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS],
+    bool waits = false) {
+    add_dots_of_several<C, ROWS, AHEAD>(rows, x, 0, unit, step, n_units, (float(&)[1][ROWS])sums, waits);
 }

@@ -480,9 +480,9 @@ class Module:
 class Function:
     """A kernel of a module.
 
-    most_shared: bytes of shared memory that a block may have, if the driver allows more. waits: the kernel begins with
-    WAIT, so it is launched before the previous one ends (programmatic dependent launch; compute capability 9.0). No
-    kernel triggers its successor, so blocks of the successor take no place that a running kernel still needs.
+    most_shared: bytes of shared memory that a block may have, if the driver allows more. waits: the kernel waits for
+    the previous one itself (kernels/common.cuh), so it is launched before that ends (programmatic dependent launch;
+    compute capability 9.0).
     """
 
     driver: Driver
