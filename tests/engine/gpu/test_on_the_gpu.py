@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -289,7 +290,11 @@ def test_a_router_without_numbers_is_named(
     router = np.ones((4, 32), np.float32)
     router[2, 3] = np.nan
     path = make_tiny_mixtral(tmp_path / "m.gguf", tensors={"blk.1.ffn_gate_inp.weight": router})
-    loaded = LoadedModel.load(path, EngineConfig(device="cuda", context=64))
+    real = probe()
+    slow = replace(real, cpu=replace(real.cpu, bytes_per_s=1e6), sync_s=1e-6)  # else so small a model stays on the CPU
+    slow.save(tmp_path / "slow.json")
+    config = EngineConfig(device="cuda", context=64, hardware_file=str(tmp_path / "slow.json"))
+    loaded = LoadedModel.load(path, config)
     with pytest.raises(BrokenLogitsError, match="the router of layer 1 "):
         list(ChatSession(loaded).generate([5 + i % 90 for i in range(n_prompt)], GREEDY))
     loaded.close()
