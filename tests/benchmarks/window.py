@@ -124,12 +124,12 @@ def window(folder: Path, engine: str, threads: int | None = None) -> Any:
     from app.settings import load_settings
     from app.startup.bootstrap import folders_in
     from app.startup.hearth import Hearth
-    from app.ui.look import theme
+    from app.ui.settings.window_settings import apply_look
 
     app = QApplication([])
     places = folders_in(folder)
     settings = replace(load_settings(places.settings_file)[0], theme="light", threads=threads)
-    theme.apply(app, "light", settings.zoom)
+    apply_look(settings)
     return app, Hearth(places, settings, engine)
 
 
