@@ -279,9 +279,14 @@ def replace_engine() -> None:
     from app.clients import engine_worker
 
     command = [sys.executable, str(Path(__file__).resolve())]
-    process, thread = engine_worker.ProcessHost, engine_worker.InThreadHost
+    process = engine_worker.ProcessHost
+
+    class FakeInThread(engine_worker.InThreadHost):
+        def __init__(self, emit: Callable[[protocol.Event], None]) -> None:
+            super().__init__(emit, FakeEngine)  # type: ignore
+
     engine_worker.ProcessHost = lambda emit, folder: process(emit, folder, command)  # type: ignore
-    engine_worker.InThreadHost = lambda emit: thread(emit, FakeEngine)  # type: ignore
+    engine_worker.InThreadHost = FakeInThread  # type: ignore
 
 
 if __name__ == "__main__":
