@@ -184,7 +184,7 @@ def of_shapes() -> list[str]:
 def of_families() -> list[str]:
     """The tables of newer families beside llama.cpp, row by row."""
     rows = []
-    for device in ("h200", "cpu"):
+    for device in ("h200", "cpu", "epyc"):
         for name, one in newest(f"family-speeds-{device}")["models"].items():
             cells = (f"{one['hearth'][what]:,.0f} ({one[f'{what} ratio']:.2f})" for what in ("prefill", "decode"))
             rows.append(f"| {name} | {one['layers']} of {one['of']} | {' | '.join(cells)} |")
