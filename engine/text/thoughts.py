@@ -35,6 +35,8 @@ MARK_TOKENS = frozenset(
 )
 # Marks of the role and of the start of the answer. They are dropped.
 _PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>", "<|content|>")
+# Marks around an answer that follows a thought, of Hunyuan-A13B and Granite 3.3. They are dropped.
+_ANSWERS = ("<answer>", "<response>")
 _OPENINGS = tuple(opening for opening, _ in MARKS)
 _FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
 _LONG = 1_000_000  # characters; the split of a longer reply is cached
@@ -71,6 +73,7 @@ class ReplySplitter:
         self._held = ""  # text that may be the beginning of a mark
         self._end = ""  # end mark of the open thought
         self._answering = False
+        self._answer_end = ""  # mark that may end the answer, dropped at its end
 
     @property
     def is_thinking(self) -> bool:
@@ -89,8 +92,6 @@ class ReplySplitter:
 
     def append(self, text: str) -> tuple[str, str]:
         """Append text to the reply. Return what it adds to the thought, and to the answer."""
-        if self._answering:
-            return "", text
         self._held += text
         thought: list[str] = []
         while not self._answering and self._held:
@@ -101,12 +102,15 @@ class ReplySplitter:
                 break
         answer = ""
         if self._answering:
-            answer, self._held = self._held, ""
+            end = self._place_of_end()
+            answer, self._held = self._held[:end], self._held[end:]
         return "".join(thought), answer
 
     def finish(self) -> tuple[str, str]:
         """End the reply. Return the text held back, for the thought and for the answer."""
         held, self._held = self._held, ""
+        if self._answer_end and _lower(held.strip()) == self._answer_end:
+            held = ""
         return (held, "") if self._end else ("", held)
 
     def _read_thought(self, thought: list[str]) -> bool:
@@ -124,6 +128,15 @@ class ReplySplitter:
         self._held = self._held[cut:]
         return False
 
+    def _place_of_end(self) -> int:
+        """Return where the mark that ends the answer begins in `_held`, if it may be the end of it."""
+        if not self._answer_end:
+            return len(self._held)
+        text = self._held.rstrip()
+        at = text.rfind("<")
+        whole = at < 0 or not self._answer_end.startswith(_lower(text[at:]))
+        return len(text if whole else text[:at].rstrip())
+
     def _read_mark(self) -> bool:
         """Read a mark, or begin the answer if there is none. Return False if more text is needed."""
         start = self._held.lstrip()
@@ -133,11 +146,13 @@ class ReplySplitter:
                 self._end, self.has_thought, self.opening_mark = end, True, start[: len(opening)]
                 self._held = start[len(opening) :]
                 return True
-        for mark in _PASSED_OVER:
+        passed_over = (*_PASSED_OVER, *_ANSWERS) if self.has_thought else _PASSED_OVER
+        for mark in passed_over:
             if low.startswith(mark):
                 self._held = start[len(mark) :]
+                self._answer_end = f"</{mark[1:]}" if mark in _ANSWERS else ""
                 return True
-        if not low or any(mark.startswith(low) for mark in (*_OPENINGS, *_PASSED_OVER)):
+        if not low or any(mark.startswith(low) for mark in (*_OPENINGS, *passed_over)):
             return False
         self._answering = True
         if self.has_thought:

@@ -12,6 +12,7 @@ from support.documented import ROOT
 
 from engine.library.estimate.catalogue import load_catalogue
 from engine.library.estimate.shapes import bytes_of
+from engine.model.families import FAMILIES
 
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 
@@ -183,7 +184,7 @@ def of_shapes() -> list[str]:
 def of_families() -> list[str]:
     """The tables of newer families beside llama.cpp, row by row."""
     rows = []
-    for device in ("h200", "cpu"):
+    for device in ("h200", "cpu", "epyc"):
         for name, one in newest(f"family-speeds-{device}")["models"].items():
             cells = (f"{one['hearth'][what]:,.0f} ({one[f'{what} ratio']:.2f})" for what in ("prefill", "decode"))
             rows.append(f"| {name} | {one['layers']} of {one['of']} | {' | '.join(cells)} |")
@@ -420,3 +421,9 @@ def test_every_record_that_a_page_names_is_there() -> None:
     for page in sorted((ROOT / "docs").glob("*.md")):
         named |= set(re.findall(r"results/([\w.*-]+\.json)", page.read_text(encoding="utf-8")))
     assert sorted(name for name in named if not list(Path(RESULTS).glob(name))) == []
+
+
+def test_every_family_has_a_row_among_the_models() -> None:
+    rows = [line for line in (ROOT / "docs" / "models.md").read_text("utf-8").splitlines() if line.startswith("| `")]
+    told = {name for row in rows for name in re.findall("`([^`]+)`", row.split("|")[1])}
+    assert {family.name for family in FAMILIES} <= told

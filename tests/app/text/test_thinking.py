@@ -38,6 +38,13 @@ def test_an_answer_without_a_thought_is_left_as_it_is(text: str) -> None:
     assert split(text) == Reply("", text)
 
 
+@pytest.mark.parametrize("mark", ["answer", "response"])
+def test_marks_around_an_answer_after_a_thought_are_dropped(mark: str) -> None:
+    wrapped = f"<{mark}>\nHello <b> </{mark}> you\n</{mark}>\n"
+    assert split(f"<think>\nhm\n</think>\n{wrapped}") == Reply("hm", f"Hello <b> </{mark}> you")
+    assert split(wrapped) == Reply("", wrapped)
+
+
 def test_a_thought_that_the_template_opened_ends_alone() -> None:
     assert split("hm\n</think>\n\nHello") == Reply("hm", "Hello")
 
@@ -49,7 +56,10 @@ def test_only_the_answer_is_spoken() -> None:
 
 @given(
     st.lists(
-        st.sampled_from(["<think>", "</think>", "a", "\n", " ", "<", "thi", "nk>", "<|channel|>", "/"]), max_size=14
+        st.sampled_from(
+            ["<think>", "</think>", "a", "\n", " ", "<", "thi", "nk>", "<|channel|>", "/", "<answer>", "</answer>"]
+        ),
+        max_size=14,
     )
 )
 def test_pieces_give_what_the_whole_gives(pieces: list[str]) -> None:

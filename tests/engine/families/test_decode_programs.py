@@ -218,6 +218,34 @@ def test_a_stop_within_a_token_leaves_the_cache_as_it_was(model: Transformer, mo
     assert len(asked) == 6
 
 
+@pytest.mark.parametrize("name", ["qwen3.5", "nemotron-h", "granite-hybrid-moe", "lfm2"])
+def test_a_token_cancelled_in_the_middle_leaves_the_state_before_it(
+    name: str, references: Callable[[str], Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
+    reference = references(name)
+    opened = open_model(reference.folder)
+    weights = load_weights(opened, hold="f32")
+    pool, cache = Pool(2), KVCache(opened.config, CONTEXT)
+    counters = DenseExecutor(opened.config, weights, OPS).counters
+    decoder = DecodeProgram(opened.config, weights, "dense", counters, pool)
+    for token in reference.tokens[:5].tolist():
+        decoder.step(token, cache)
+    for at in (3, 8, 14):
+        asked: list[int] = []
+
+        def cancelled(asked: list[int] = asked, at: int = at) -> bool:
+            asked.append(1)
+            return len(asked) > at
+
+        with pytest.raises(Cancelled):
+            decoder.step(77, cache, cancelled)
+        assert cache.length == 5
+    found = np.stack([decoder.step(token, cache) for token in reference.tokens[5:9].tolist()])
+    np.testing.assert_allclose(found, reference.logits[5:9], atol=2e-4)
+    pool.close()
+
+
 def test_an_answer_stopped_within_a_token_keeps_what_was_written(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,30 +82,6 @@ def test_a_cancelled_run_leaves_the_state_before_it(model: Transformer) -> None:
     np.testing.assert_allclose(logits(model, TOKENS[31:40], cache), wanted[31:], atol=CLOSE)
 
 
-@pytest.mark.parametrize("model", ["kernels"], indirect=True)
-def test_a_token_cancelled_in_the_middle_leaves_the_state_before_it(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
-    pool, cache = Pool(2), KVCache(model.config, 90)
-    decoder = DecodeProgram(model.config, model.weights, "dense", model.executor.counters, pool)
-    for token in TOKENS[:5].tolist():
-        decoder.step(token, cache)
-    for at in (3, 12, 25):
-        asked: list[int] = []
-
-        def cancelled(asked: list[int] = asked, at: int = at) -> bool:
-            asked.append(1)
-            return len(asked) > at
-
-        with pytest.raises(Cancelled):
-            decoder.step(77, cache, cancelled)
-        assert cache.length == 5
-    found = np.stack([decoder.step(token, cache) for token in TOKENS[5:9].tolist()])
-    np.testing.assert_allclose(found, logits(model, TOKENS[:9], KVCache(model.config, 90))[5:], atol=CLOSE)
-    pool.close()
-
-
 def test_a_prompt_remembers_the_end_of_the_turn(model: Transformer) -> None:
     cache, end = KVCache(model.config, 90), 50 - TURN_END_TOKENS
     found = prefill(model, TOKENS[:50].tolist(), cache)

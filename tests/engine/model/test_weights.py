@@ -14,7 +14,7 @@ from engine.errors import Cancelled, HostMemoryError, ModelFormatError, Unsuppor
 from engine.executor.dense import DenseExecutor
 from engine.job import Job
 from engine.model import weights as weights_module
-from engine.model.families import sampling_from_hf
+from engine.model.families import sampling_from_gguf, sampling_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
@@ -184,3 +184,14 @@ def test_a_model_that_does_not_sample_is_greedy() -> None:
     assert sampling_from_hf({"do_sample": False, "temperature": 0.7}) == {"temperature": 0.0}
     assert sampling_from_hf({"do_sample": True, "temperature": 0.7}) == {"temperature": 0.7}
     assert sampling_from_hf({}) == {}
+
+
+def test_recommended_sampling_of_both_formats() -> None:
+    said = {"temperature": 0.7, "top_k": 20, "top_p": 0.95, "min_p": 0.01, "repeat_penalty": 1.1}
+    generation = {**said, "repetition_penalty": 1.1, "eos_token_id": [1, 2], "max_new_tokens": 20}
+    assert sampling_from_hf(generation) == said
+    keys = {"temp": 0.7, "top_k": 20, "top_p": 0.95, "min_p": 0.01, "penalty_repeat": 1.1}
+    f32 = {f"general.sampling.{key}": float(np.float32(v)) if key != "top_k" else v for key, v in keys.items()}
+    assert sampling_from_gguf(f32) == said
+    with pytest.raises(ModelFormatError):
+        sampling_from_gguf({"general.sampling.temp": -1.0})
