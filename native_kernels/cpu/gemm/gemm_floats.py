@@ -51,6 +51,7 @@ _FEW = LANES
 # Dots run along the columns. Rows in other codecs are then decoded in longer chunks.
 DOT_MOST = LANES
 _DOT_PIECE = 1024
+_DOT_BLOCK = 8 * DOT_ROWS  # rows that stay in the cache while all tokens pass
 _DOTS = {"f32": DOTS_OF_FLOATS, "f16": DOTS_OF_HALVES, "bf16": DOTS_OF_BFLOATS}
 
 SCRATCH_BYTES = _BLOCK_ROWS * ROW_BYTES + 4 * _BLOCK_ROWS * _BLOCK_TOKENS
@@ -180,7 +181,7 @@ def pack_rows(args: int, lo: int, hi: int, worker: int) -> None:
 
 @cache
 def dot_kernel(codec: str) -> Kernel:
-    """As float_kernel, for up to DOT_MOST tokens packed by pack_rows. Sums are in another order."""
+    """As float_kernel, for tokens packed by pack_rows. Sums are in another order."""
     dots = _few_dots(codec)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
@@ -188,13 +189,13 @@ def dot_kernel(codec: str) -> Kernel:
         x, x_step, tokens = get_int(args + 24), get_int(args + 32), get_int(get_int(args + 40))
         out, out_step = get_int(args + 48), get_int(args + 56)
         temporary = get_int(args + 64) + worker * get_int(args + 72)
-        for row in range(lo, hi, DOT_ROWS):
-            n_rows = min(DOT_ROWS, hi - row)
-            here = Rows(w + row * w_step, w_step)
+        for block in range(lo, hi, _DOT_BLOCK):
             for t in range(0, tokens, DOT_TOKENS):
-                target = Rows(out + t * out_step + 4 * row, out_step)
                 some = Rows(x + t * x_step, x_step)
-                dots(here, n_rows, n_cols, some, temporary, target, min(DOT_TOKENS, tokens - t))
+                for row in range(block, min(block + _DOT_BLOCK, hi), DOT_ROWS):
+                    here, target = Rows(w + row * w_step, w_step), Rows(out + t * out_step + 4 * row, out_step)
+                    n_rows = min(DOT_ROWS, hi - row)
+                    dots(here, n_rows, n_cols, some, temporary, target, min(DOT_TOKENS, tokens - t))
 
     return Kernel(matmul, f"gemm.dots.{codec}")
 
