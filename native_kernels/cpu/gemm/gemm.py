@@ -1,11 +1,11 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
 Four forms. *Floats*: chunks of rows are decoded to float32 once, and tiles of them are multiplied by the tokens, which
-are interleaved in panels. *Dots*, of a few tokens and of 16-bit experts: the same along the columns. *Bytes*, if the CPU multiplies bytes
-(VNNI) and rows hold blocks of quants: the tokens are quantised to bytes in groups of 32 columns, as in decode, and
-quants of many rows are interleaved, so that a register works for as many rows as it has lanes. *Tiles*, if the CPU has
-them (AMX) and there are many tokens: rows and tokens are rounded to bfloat16, or split into two of them. Weights are
-decoded tile by tile, never whole.
+are interleaved in panels. *Dots*, of a few tokens and of 16-bit experts: the same along the columns. *Bytes*, if the
+CPU multiplies bytes (VNNI) and rows hold blocks of quants: the tokens are quantised to bytes in groups of 32 columns,
+as in decode, and quants of many rows are interleaved, so that a register works for as many rows as it has lanes.
+*Tiles*, if the CPU has them (AMX) and there are many tokens: rows and tokens are rounded to bfloat16, or split into two
+of them. Weights are decoded tile by tile, never whole.
 
 Separate calls prepare the tokens once for all matrices that read them (`Panels`). The number of tokens is read when the
 calls run. Results do not depend on how rows are assigned to workers, nor, in one form, on the number of tokens, except
@@ -70,7 +70,7 @@ def tile_tokens(form: Form) -> int:
 class Panels:
     """Tokens as the kernels read them, in one of the forms; written by the calls of `pack_calls`.
 
-    Shapes of values: floats: f32 [panels, D rounded up to PIECE, 2 LANES]; dots: [T and some more, D rounded up]. bytes:
+    Shapes of values: floats: f32 [panels, D rounded up to PIECE, 2 LANES]; dots: [T and more, D rounded up]. bytes:
     i8 [tiles, G, 8, tokens of a tile, 4] with meta [tiles, G, META_ROWS, tokens of a tile]; G groups of 32 columns.
     tiles: bfloat16 [panels, 1, D rounded up to 32, halved, 32, 2], pairs of columns; split tiles: [panels, 2, ...],
     high parts and low ones.
