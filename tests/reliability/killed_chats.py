@@ -130,16 +130,14 @@ class Soak:
 def goes_on(before: str, rows: list[dict[str, Any]]) -> float:
     """Return the same for a text that ended early, whose token is taken to be the second most probable.
 
-    It may be one that begins with the token chosen, as "them" with "the", so the row before counts too.
+    It may begin with the token chosen ("them", "the"), so the row before counts too.
     """
     said = ""
     for i, row in enumerate(rows):
         said += row["text"]
         if not said.lstrip().startswith(before.lstrip()[: len(said.lstrip())]):
-            tried = [
-                (one, max((p, id_) for id_, p in one["top"] if id_ != one["id"])) for one in rows[max(0, i - 1) : i + 1]
-            ]
-            return min(gap(one, rival) for one, (_, rival) in tried)
+            near = rows[max(0, i - 1) : i + 1]
+            return min(gap(one, max((p, id_) for id_, p in one["top"] if id_ != one["id"])[1]) for one in near)
     return 0.0
 
 
