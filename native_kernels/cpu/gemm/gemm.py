@@ -1,7 +1,7 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
 Four forms. *Floats*: chunks of rows are decoded to float32 once, and tiles of them are multiplied by the tokens, which
-are interleaved in panels. *Dots*, of a few tokens and of 16-bit experts: the same along the columns. *Bytes*, if the
+are interleaved in panels. *Dots*, of a few tokens and of unquantised experts: the same along the columns. *Bytes*, if the
 CPU multiplies bytes (VNNI) and rows hold blocks of quants: the tokens are quantised to bytes in groups of 32 columns,
 as in decode, and quants of many rows are interleaved, so that a register works for as many rows as it has lanes.
 *Tiles*, if the CPU has them (AMX) and there are many tokens: rows and tokens are rounded to bfloat16, or split into two
@@ -54,10 +54,10 @@ def form_of(codec: str, max_tokens: int, of_prompt: bool = False) -> Form:
 def form_of_experts(codec: str, typical: int) -> Form:
     """Return the form for experts with this many tokens each; results do not depend on their number.
 
-    For 16-bit rows, dots took 0.78 of the time of floats with 32 tokens each, and 1.1 with 256 (AMD EPYC).
+    In F16, dots took 0.78 of the time of floats with 32 tokens each, and 1.1 with 256 (AMD EPYC).
     """
     form = form_of(codec, typical, of_prompt=True)
-    return "dots" if form == "floats" and codec in ("f16", "bf16") else form
+    return "dots" if form == "floats" and codec in ("f32", "f16", "bf16") else form
 
 
 def tile_tokens(form: Form) -> int:
