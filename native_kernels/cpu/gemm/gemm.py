@@ -1,7 +1,7 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
 Four forms. *Floats*: chunks of rows are decoded to float32 once, and tiles of them are multiplied by the tokens, which
-are interleaved in panels. *Dots*, of a few tokens and of unquantised experts: the same along the columns. *Bytes*, if the
+are interleaved in panels. *Dots*, of a few tokens and of experts in floats: the same along the columns. *Bytes*, if the
 CPU multiplies bytes (VNNI) and rows hold blocks of quants: the tokens are quantised to bytes in groups of 32 columns,
 as in decode, and quants of many rows are interleaved, so that a register works for as many rows as it has lanes.
 *Tiles*, if the CPU has them (AMX) and there are many tokens: rows and tokens are rounded to bfloat16, or split into two
