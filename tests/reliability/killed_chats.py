@@ -5,10 +5,10 @@
 Answers are greedy, so that each is known: an answer that was killed must begin as it began before, and the first one
 after a restart must be the one that is computed without any cache. That computes as a prompt what was decoded before,
 and rounds it differently. So an answer may go on with another token where the logits of the two are closer than
-rounding moves them: "rounding" is the largest change of such a difference between answers with the same tokens, and
-"ties" lists the differences of other tokens. AMX is not used, which rounds prompts more coarsely. Guesses come from the
-text, and from the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens and in the end; "faults"
-must be empty.
+rounding moves them: "rounding" is the largest change of such a difference between answers with the same tokens, at
+least ROUNDING, and "ties" lists the differences of other tokens. AMX is not used, which rounds prompts more coarsely.
+Guesses come from the text, and from the model DRAFT if it is given. Prints a JSON object after every 1,000 tokens and
+in the end; "faults" must be empty.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from engine.service import protocol  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
 
 CHATS, MOST_CONTEXT, KILLED = 3, 700, 0.15
+ROUNDING = 0.6  # in 341 such answers, computed both ways: in 99 % of 3,991 places at most 0.26, in one 0.59
 TEXT = (ROOT / "assets" / "calibration" / "prose.txt").read_text("utf-8")
 ASKED = ("Say that again.", "Tell me a story about it.", "What is the most important part?", "Tell me more.", "Why?")
 
@@ -42,7 +43,7 @@ class Soak:
         self.asked = self.tokens = self.kills = self.warm = self.restored = 0
         self.guesses: dict[str, list[int]] = {}
         self.others: list[tuple[float, str]] = []  # answers that differ: by the logits of two tokens, and how
-        self.rounding = 0.0
+        self.rounding = ROUNDING
         if isa.available()[0].tiles:
             os.environ[isa.SWITCH] = isa.available()[1].name
         self.child = self.started()
@@ -127,12 +128,16 @@ class Soak:
 
 
 def goes_on(before: str, rows: list[dict[str, Any]]) -> float:
-    """Return the same for a text that ended early, whose token is taken to be the second most probable."""
+    """Return the same for a text that ended early, whose token is taken to be the second most probable.
+
+    It may begin with the token chosen ("them", "the"), so the row before counts too.
+    """
     said = ""
-    for row in rows:
+    for i, row in enumerate(rows):
         said += row["text"]
         if not said.lstrip().startswith(before.lstrip()[: len(said.lstrip())]):
-            return gap(row, max((p, id_) for id_, p in row["top"] if id_ != row["id"])[1])
+            near = rows[max(0, i - 1) : i + 1]
+            return min(gap(one, max((p, id_) for id_, p in one["top"] if id_ != one["id"])[1]) for one in near)
     return 0.0
 
 

@@ -25,7 +25,7 @@ from native_kernels.cpu.gemm.gemm import (
     Form,
     Panels,
     Scratch,
-    form_of,
+    form_of_experts,
     matmul_calls,
     matmul_t_calls,
     pack_calls,
@@ -177,7 +177,7 @@ class CpuExpertBatch:
             none = np.empty((0, block.up.first.n_rows), np.float32)
             return np.zeros((len(x), x.shape[1]), np.float32), ExpertHidden(none, groups.experts, groups.first, 0, 0)
         typical = max(2, round(len(groups.tokens) / len(groups.experts)))
-        key = (block.shape, *(form_of(codec, typical, of_prompt=True) for codec in block.codecs))
+        key = (block.shape, *(form_of_experts(codec, typical) for codec in block.codecs))
         if key not in self._programs:
             self._programs[key] = _Program(self, block, typical, self._arrays)
         x, weights = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(weights, np.float32)
@@ -250,7 +250,7 @@ class _Program:
 
     def _product(self, part: str, w: PackedMatrix, x: F32, out: F32) -> list[Call]:
         """Compute out [R, N] = x [R, D] times the rows of each expert's own matrix."""
-        n, form = self._typical, form_of(w.codec, self._typical, of_prompt=True)
+        n, form = self._typical, form_of_experts(w.codec, self._typical)
         tile = tile_tokens(form)
         most = tile * (self.arrays.rows // tile + self._most)
         made: Panels = self.arrays.get(("panels", form, address(x)), lambda: Panels.make(most, w.n_cols, form))

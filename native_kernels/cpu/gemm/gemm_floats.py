@@ -51,6 +51,7 @@ _FEW = LANES
 # Dots run along the columns. Rows in other codecs are then decoded in longer chunks.
 DOT_MOST = LANES
 _DOT_PIECE = 1024
+_DOT_BLOCK = 8 * DOT_ROWS  # rows that stay in the cache while all tokens pass
 _DOTS = {"f32": DOTS_OF_FLOATS, "f16": DOTS_OF_HALVES, "bf16": DOTS_OF_BFLOATS}
 
 SCRATCH_BYTES = _BLOCK_ROWS * ROW_BYTES + 4 * _BLOCK_ROWS * _BLOCK_TOKENS
@@ -88,11 +89,7 @@ def float_kernel(codec: str) -> Kernel:
 
     args: w, its row stride, D, panels, panel stride, tokens, out, its row stride, scratch, scratch stride.
     """
-    unpack, words = UNPACKERS[codec], 0
-    some_floats, more_floats = FEW_TILES["f32"]
-    some, more = FEW_TILES.get(codec, FEW_TILES["f32"])
-    if codec in FEW_TILES:
-        words = bytes_of(codec, PIECE) // 4
+    unpack, (some, more) = UNPACKERS[codec], FEW_TILES
     piece_bytes = bytes_of(codec, PIECE)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
@@ -107,28 +104,19 @@ def float_kernel(codec: str) -> Kernel:
                 for k in range(0, n_cols, PIECE):
                     n, begin = min(PIECE, n_cols - k), np.int64(k == 0)
                     x = panels + k // PIECE * (_FEW * ROW_BYTES)
-                    in_place = words > 0 and n == PIECE and n_rows == LANES
                     ahead = piece_bytes if k + PIECE < n_cols else LANES * w_step - (k // PIECE) * piece_bytes
                     for r in range(n_rows):
-                        if not in_place:
-                            ask_for(here + r * w_step + (k // PIECE) * piece_bytes + ahead, piece_bytes)
-                            unpack(here + r * w_step, n_cols, k, n, unpacked + r * ROW_BYTES)
-                            for i in range(n, (n + LANES - 1) // LANES * LANES):
-                                put_float(unpacked + r * ROW_BYTES + 4 * i, np.float32(0.0))
-                    rows, step, n_words = unpacked, ROW_BYTES, (n + LANES - 1) // LANES * LANES
-                    if in_place:
-                        rows, step, n_words = here + (k // PIECE) * piece_bytes, w_step, words
+                        ask_for(here + r * w_step + (k // PIECE) * piece_bytes + ahead, piece_bytes)
+                        unpack(here + r * w_step, n_cols, k, n, unpacked + r * ROW_BYTES)
+                        for i in range(n, (n + LANES - 1) // LANES * LANES):
+                            put_float(unpacked + r * ROW_BYTES + 4 * i, np.float32(0.0))
+                    padded = (n + LANES - 1) // LANES * LANES
                     for t in range(0, tokens, FEW_TOKENS[1]):
                         of_tokens, of_rows = x + t * ROW_BYTES, sums + 4 * LANES * t
                         if tokens - t <= FEW_TOKENS[0]:
-                            if in_place:
-                                some(rows, step, of_tokens, n_words, of_rows, begin)
-                            else:
-                                some_floats(rows, step, of_tokens, n_words, of_rows, begin)
-                        elif in_place:
-                            more(rows, step, of_tokens, n_words, of_rows, begin)
+                            some(unpacked, ROW_BYTES, of_tokens, padded, of_rows, begin)
                         else:
-                            more_floats(rows, step, of_tokens, n_words, of_rows, begin)
+                            more(unpacked, ROW_BYTES, of_tokens, padded, of_rows, begin)
                 for t in range(tokens):
                     target = out + t * out_step + 4 * first_row
                     if n_rows == LANES:
@@ -180,7 +168,7 @@ def pack_rows(args: int, lo: int, hi: int, worker: int) -> None:
 
 @cache
 def dot_kernel(codec: str) -> Kernel:
-    """As float_kernel, for up to DOT_MOST tokens packed by pack_rows. Sums are in another order."""
+    """As float_kernel, for tokens packed by pack_rows. Sums are in another order."""
     dots = _few_dots(codec)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
@@ -188,13 +176,13 @@ def dot_kernel(codec: str) -> Kernel:
         x, x_step, tokens = get_int(args + 24), get_int(args + 32), get_int(get_int(args + 40))
         out, out_step = get_int(args + 48), get_int(args + 56)
         temporary = get_int(args + 64) + worker * get_int(args + 72)
-        for row in range(lo, hi, DOT_ROWS):
-            n_rows = min(DOT_ROWS, hi - row)
-            here = Rows(w + row * w_step, w_step)
+        for block in range(lo, hi, _DOT_BLOCK):
             for t in range(0, tokens, DOT_TOKENS):
-                target = Rows(out + t * out_step + 4 * row, out_step)
                 some = Rows(x + t * x_step, x_step)
-                dots(here, n_rows, n_cols, some, temporary, target, min(DOT_TOKENS, tokens - t))
+                for row in range(block, min(block + _DOT_BLOCK, hi), DOT_ROWS):
+                    here, target = Rows(w + row * w_step, w_step), Rows(out + t * out_step + 4 * row, out_step)
+                    n_rows = min(DOT_ROWS, hi - row)
+                    dots(here, n_rows, n_cols, some, temporary, target, min(DOT_TOKENS, tokens - t))
 
     return Kernel(matmul, f"gemm.dots.{codec}")
 

@@ -205,25 +205,20 @@ DOTS_OF_HALVES = dot_tile(2, halves_to_floats, VH)
 DOTS_OF_BFLOATS = dot_tile(2, bfloats_to_floats, VS)
 
 
-def few_tile(split: Callable[[Any, Any], list[Any]], tokens: int) -> Any:
+def few_tile(tokens: int) -> Any:
     """Return (w, w_step, x, n, c, begin): c [tokens, LANES] (+)= LANES rows of w times the tokens; begin: overwrite c.
 
-    n: words of 4 bytes in a row, a multiple of LANES; `split` makes vectors of float32 from a vector of them, one for
-    each number in a word. x: tokens of float32, ROW_BYTES apart. Sums are those of float_tile.
+    n: numbers in a row, a multiple of LANES. x: tokens of float32, ROW_BYTES apart. Sums are those of float_tile.
     """
 
     def emit(b: Any, w: Any, w_step: Any, x: Any, n: Any, c: Any, begin: Any) -> None:
-        ahead = times(b, w_step, LANES)
-
         def body(i: Any, sums: list[Any]) -> list[Any]:
             at, rows = b.add(w, times(b, i, 4 * LANES)), []
             for _ in range(LANES):
-                rows.append(load(b, at, VI))
-                prefetch.emit(b, b.add(at, ahead))
+                rows.append(load(b, at, VF))
                 at = b.add(at, w_step)
-            numbers = [value for column in transposed(b, rows) for value in split(b, column)]
-            columns = b.add(x, times(b, i, 4 * len(numbers)))
-            for k, value in enumerate(numbers):
+            columns = b.add(x, times(b, i, 4 * LANES))
+            for k, value in enumerate(transposed(b, rows)):
                 for t in range(tokens):
                     one = splat(b, load(b, offset(b, columns, t * ROW_BYTES + 4 * k), F32), VF)
                     sums[t] = call_same(b, "fma", one, value, sums[t])
@@ -238,25 +233,8 @@ def few_tile(split: Callable[[Any, Any], list[Any]], tokens: int) -> Any:
     return operation(void, *[i64] * 6)(emit)
 
 
-def _halves(b: Any, column: Any) -> list[Any]:
-    shorts = [b.trunc(one, VS) for one in (column, b.lshr(column, constant(VI, 16)))]
-    return [halves_to_floats(b, b.bitcast(one, VH)) for one in shorts]
-
-
-def _bfloats(b: Any, column: Any) -> list[Any]:
-    words = b.shl(column, constant(VI, 16)), b.and_(column, constant(VI, -0x10000))
-    return [b.bitcast(one, VF) for one in words]
-
-
-def _floats(b: Any, column: Any) -> list[Any]:
-    return [b.bitcast(column, VF)]
-
-
 FEW_TOKENS = 4, 8 if LANES == 16 else 4
-FEW_TILES = {
-    name: [few_tile(split, tokens) for tokens in FEW_TOKENS]
-    for name, split in (("f32", _floats), ("f16", _halves), ("bf16", _bfloats))
-}
+FEW_TILES = [few_tile(tokens) for tokens in FEW_TOKENS]
 
 
 # --- byte tiles

@@ -75,14 +75,15 @@ def test_nobody_else_can_read_it(stores: Any) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_no_flipped_bit_is_accepted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_bits", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_flipped_bit_is_accepted(tmp_path: Path, n_bits: int) -> None:
     one, rng = block(), np.random.default_rng(7)
     path = tmp_path / f"{one.header.name}.kv"
     write_block(path, one.header, one.data)
     whole = path.read_bytes()
     assert read_block(path) is not None
     accepted = 0
-    for bit in rng.integers(0, 8 * len(whole), 1_000):
+    for bit in rng.integers(0, 8 * len(whole), n_bits):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << (bit % 8)
         path.write_bytes(damaged)

@@ -124,7 +124,7 @@ def test_the_result_depends_neither_on_the_threads_nor_on_earlier_runs() -> None
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("codec", ["f32", "f16", "q4_0"])
+@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q4_0", "mxfp4"])
 def test_no_result_depends_on_how_tokens_are_split(codec: str, transposed: bool) -> None:
     experts = Experts(codec, gated=True, transposed=transposed)
     batch = batch_of([experts], POOLS[1], "silu", 0.0, False)
