@@ -48,7 +48,7 @@ class PackedMatrix:
 
     def __post_init__(self) -> None:
         if self.codec not in ROW_CODECS:
-            raise ValueError(f"unknown codec {self.codec!r}; known are {', '.join(ROW_CODECS)}")
+            raise ValueError(f"unknown codec {self.codec!r}; supported: {', '.join(ROW_CODECS)}")
         dtype = np.dtype(_DTYPES.get(self.codec, np.uint8))
         width = self.n_cols if self.codec in _DTYPES else self.block_codec.n_bytes(self.n_cols)
         data = self.data

@@ -200,7 +200,7 @@ class DesktopIntegration(QObject):
         last, self._crash = self._crash, None
         if last is None:
             return
-        self._reads.run("read what is known of a crash", lambda: diagnostics.shown_at_a_crash(self._places.log),
+        self._reads.run("read the crash report", lambda: diagnostics.shown_at_a_crash(self._places.log),
                         lambda lines: self._show_crash(lines, last.stacks), _log_failure)  # fmt: skip
 
     def _show_crash(self, lines: list[str], has_stacks: bool) -> None:

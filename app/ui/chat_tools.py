@@ -42,7 +42,7 @@ class ChatTools(QObject):
         self._page, self._setup, self._box, self._servers = window.page, setup, box, servers
         self._window = window
         self._tool_servers: ToolServersController | None = None
-        self._tokens: int | None = None  # of the definitions of the tools that are on
+        self._tokens: int | None = None  # taken by the definitions of the active tools
         composer = self._page.composer
         chat.message_updated.connect(self._updated)
         chat.conversations_changed.connect(self._show_folder)

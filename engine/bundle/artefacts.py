@@ -159,7 +159,7 @@ def check(opened: OpenFiles, kind: Kind) -> tuple[Path, str, str]:
     if isinstance(opened.source, BundleSource):
         manifest = opened.source.manifest
         if manifest.artefacts[kind].files != tuple(f"{ARTEFACT_FOLDER}/{name}" for name in file_names(kind)):
-            raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} lie in other files than Hearth's.")
+            raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} are in other files than Hearth's.")
         check_artefact(opened.source.path, manifest, kind)
         return folder, manifest.artefacts[kind].fingerprint, opened.config.activation_text
     return folder, opened.fingerprint, opened.config.activation_text

@@ -178,7 +178,7 @@ def add_artefact(
     Raises: ArtifactMismatchError if it was made for another model, OSError (the older manifest stays).
     """
     if kind not in ARTEFACT_KINDS:
-        raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
+        raise ValueError(f"unknown kind of artefact {kind!r}; supported: {', '.join(ARTEFACT_KINDS)}")
     fresh = artefact_files(path / ARTEFACT_FOLDER, names, as_parts)
     manifest = open_bundle(path).manifest  # read late: another process may have listed something meanwhile
     if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):

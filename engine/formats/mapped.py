@@ -79,7 +79,7 @@ class MergedSource:
             for name, info in part.tensors.items():
                 if name in self._part_of:
                     first = self._part_of[name].path.name
-                    raise ModelFormatError(f"The tensor {name[:100]} lies both in {first} and in {part.path.name}.")
+                    raise ModelFormatError(f"The tensor {name[:100]} is both in {first} and in {part.path.name}.")
                 self._tensors[name] = info
                 self._part_of[name] = part
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 # read: a small model would take several tokens' time for it, and with 8 positions nearly as many drafts were right as
 # with 256 (tests/benchmarks/drafts_small.py).
 FIRST_POSITIONS = 32
-CAPACITY = 4096  # positions in the layer's cache; then it begins again
+CAPACITY = 4096  # positions in the layer's cache; it is emptied when full
 MOST_DRAFTS = 15  # that follow each other
 
 

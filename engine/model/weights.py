@@ -339,7 +339,7 @@ def _choose_hold(
     An explicit choice must fit in free RAM too.
     """
     if wanted != "auto" and wanted not in get_args(Hold):
-        raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
+        raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; supported: auto, f32, f16 and mapped.")
     have = _free_ram()
     plan = opened.plan
     parameters = sum(tensor.n_elements for tensor in plan)

@@ -118,7 +118,7 @@ class LocalApi:
             return
         key = KeyCheck(request.key)
         if not 0 <= request.port <= 65535:
-            raise InvalidRequestError(f"The port is {request.port}; it must lie between 0 and 65535.")
+            raise InvalidRequestError(f"The port is {request.port}; it must be between 0 and 65535.")
         if request.unload_after_s is not None and not request.unload_after_s > 0:
             raise InvalidRequestError(f"A model cannot be unloaded after {request.unload_after_s} seconds.")
         self.models.loads, self.unload_after_s = request.loads, request.unload_after_s

@@ -214,7 +214,7 @@ class ChatSession:
             )
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
-            raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
+            raise InvalidRequestError(f"Token {bad} is outside the vocabulary of {vocabulary}.")
         stream = self.model.tokenizer.stream if stream is None else stream
         return self._generate(list(prompt), sampling, job, stream, make, chat, n_instructions)
 

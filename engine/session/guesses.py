@@ -139,7 +139,7 @@ class Guesses:
         return self._made(source, most) if source.seconds(n) else [token for token, _ in islice(source.guess(), n)]
 
     def computed(self, n_tokens: int, seconds: float, accepted: int, is_forced: bool = False) -> None:
-        """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were no guesses."""
+        """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were not guesses."""
         for source in self._sources:
             source.computed(n_tokens, accepted)
         if is_forced:

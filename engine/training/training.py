@@ -77,14 +77,14 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         if self.kind not in WANTED:
-            raise InvalidRequestError(f"Unknown kind of predictor {self.kind!r}; known are {', '.join(WANTED)}.")
+            raise InvalidRequestError(f"Unknown kind of predictor {self.kind!r}; supported: {', '.join(WANTED)}.")
         if self.tokens < LEAST_TOKENS:
             raise InvalidRequestError(
                 f"{self.tokens} tokens were asked for; predictors need at least {LEAST_TOKENS} to be trained on."
             )
         if not 0 < self.goal.perplexity_rise < 1:
             raise InvalidRequestError(
-                f"The budget is {100 * self.goal.perplexity_rise:g} %; it must lie above 0 and below 100."
+                f"The budget is {100 * self.goal.perplexity_rise:g} %; it must be above 0 and below 100."
             )
 
 
@@ -145,7 +145,7 @@ def train(
             "Run it without predictors.",
         )
     if config.n_experts and (options.kind not in ("auto", "low_rank") or config.weighed_inputs):
-        raise UnsupportedModelError("In experts, only predictors of low rank are known.", "Train those.")
+        raise UnsupportedModelError("In experts, only predictors of low rank are supported.", "Train those.")
     check_walk(config)
     device = training_device(device)
     texts, held_out, source = _texts(model, text, options, job.part(0, _WRITTEN, _WHOLE))

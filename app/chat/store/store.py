@@ -430,7 +430,7 @@ class Store:
             ).rowcount
 
     def inspection(self, message_id: str) -> bytes | None:
-        """Return what was recorded of an answer's tokens; None: nothing."""
+        """Return the recorded tokens of an answer; None: not recorded."""
         with self._reading() as db:
             row = db.execute("SELECT data FROM inspection WHERE message_id = ?", (message_id,)).fetchone()
         return bytes(row[0]) if row and isinstance(row[0], bytes) else None

@@ -84,7 +84,7 @@ class Credentials:
             if self._from_keyring:
                 return self._from_keyring, "keyring", ""
             if token := _read_token(self._file):
-                return token, "file", self._because(f"It lies in {self._file}.")
+                return token, "file", self._because(f"It is in {self._file}.")
             theirs = _client_token_file()
             if token := _read_token(theirs):
                 return token, "file", f"It was left in {theirs} by another program's login to the hub."

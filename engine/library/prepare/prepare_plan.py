@@ -177,7 +177,7 @@ class Outlook:
 
     def _why(self, stage: PrepareStage) -> str:
         if stage == "solve":
-            return "Decides what lies on the GPU." if self.gains.has_gpu else "Plans the memory it takes."
+            return "Decides what is on the GPU." if self.gains.has_gpu else "Plans the memory it takes."
         gain = self.gains.gain(self.gains.worthwhile(), stage)
         faster = "" if gain is None or gain < 1.01 else f": about {gain:.1f} times as fast"
         match stage:

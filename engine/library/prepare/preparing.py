@@ -102,7 +102,7 @@ def prepare(
     process. After any of these, the same call continues.
     """
     if predictors not in PREDICTORS:
-        raise InvalidRequestError(f"predictors is {predictors!r}; known are {', '.join(PREDICTORS)}.")
+        raise InvalidRequestError(f"predictors is {predictors!r}; supported: {', '.join(PREDICTORS)}.")
     chosen: Predictors = "sign" if predictors == "sign" else "train"
     with only_one(model):
         installed = library.get(model)
