@@ -398,7 +398,6 @@ def worded(setting: Setting) -> Setting:
 
 
 def description_of(name: str) -> Setting:
-    """Return the description of one field."""
     return next(one for one in described() if one.name == name)
 
 

@@ -370,7 +370,6 @@ class ModelConfig:
 
     @property
     def expert_layers(self) -> tuple[int, ...]:
-        """Layers with a router and experts."""
         others = {*self.mixer_only_layers, *filter(self.is_dense, range(self.n_layers))}
         return tuple(i for i in range(self.n_layers) if self.n_experts and i not in others)
 

@@ -66,7 +66,6 @@ class StagedJob:
     stage: Callable[[str], Progress] = _ignore_stage
 
     def at(self, stage: str) -> Job:
-        """Return the job of that stage."""
         return Job(self.cancelled, self.stage(stage))
 
 

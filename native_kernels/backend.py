@@ -87,7 +87,6 @@ class PackedMatrix:
 
     @property
     def block_codec(self) -> Codec:
-        """The codec that decodes the data."""
         return ROW_CODECS[self.codec]
 
     @property
@@ -172,7 +171,6 @@ class DeltaInput(NamedTuple):
     beta: F32
 
     def rows(self, some: slice) -> DeltaInput:
-        """Return some of the positions."""
         return DeltaInput(*(one[some] for one in self))
 
 
@@ -204,7 +202,6 @@ class ShortConvInput(NamedTuple):
     gate: F32
 
     def rows(self, some: slice) -> ShortConvInput:
-        """Return some of the positions."""
         return ShortConvInput(*(one[some] for one in self))
 
 

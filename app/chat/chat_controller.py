@@ -403,7 +403,6 @@ class ChatController(QObject):
 
     @Slot(str)
     def open(self, conversation_id: str) -> None:
-        """Open a chat at its end."""
         self.opened.open(conversation_id)
 
     @Slot(str, str, str)
@@ -498,7 +497,6 @@ class ChatController(QObject):
 
     @Slot()
     def load_last(self) -> None:
-        """Load the model that was loaded last."""
         self.switch.load_last()
 
     @Slot()

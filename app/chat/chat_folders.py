@@ -144,7 +144,6 @@ class ChatFolders(QObject):
         self._memory.read_bin(then)
 
     def restore(self, conversation_id: str) -> None:
-        """Restore a deleted chat."""
         if self._memory.restore(conversation_id):
             self.toast.emit(tr("Chat restored"), None)
 

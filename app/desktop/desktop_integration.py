@@ -90,7 +90,6 @@ class DesktopIntegration(QObject):
         self.tray.quit.connect(self._window.ask_to_quit)
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Apply settings."""
         self.sleep.set_allowed(settings.stay_awake)
         self.notices.allowed = settings.notify
         self.tray.set_there(settings.tray)

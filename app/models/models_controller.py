@@ -187,7 +187,6 @@ class ModelsController(QObject):
 
     @Slot(str, str)
     def download_variant(self, repo: str, variant_name: str) -> None:
-        """Download one variant of a repository."""
         self._ask("download", {"repo": repo, "variant": variant_name}, self._take_download, repo)
 
     @Slot(str)

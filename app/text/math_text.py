@@ -130,8 +130,6 @@ def to_text(tex: str) -> str | None:
 
 
 class _Reader:
-    """Reads tokens one by one."""
-
     def __init__(self, tex: str) -> None:
         self._tokens: list[str] = _TOKEN.findall(re.sub(r"(?<!\\)%.*", "", tex))
         self._at = 0

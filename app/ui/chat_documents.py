@@ -67,7 +67,6 @@ class ChatDocuments(QObject):
         )  # fmt: skip
 
     def open_dialog(self) -> None:
-        """Open the dialog of all folders."""
         from app.ui.documents.documents_dialog import DocumentsDialog
 
         if self._models is not None and not self._models.rows:

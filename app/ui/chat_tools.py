@@ -79,7 +79,6 @@ class ChatTools(QObject):
 
     @Slot()
     def show(self) -> None:
-        """Show what can be chosen, and what is on."""
         offer = replace(self._setup.tool_offer, has_consents=self._chat.has_tool_consents)
         self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
         self._page.empty.set_tools_send(any(tool.name in offer.on and not tool.is_local for tool in offer.tools))

@@ -48,7 +48,6 @@ class Pages(QStackedWidget):
         self._answered_chat = ""
 
     def connect_models(self, controller: ModelsController) -> None:
-        """Set the controller of the Models page."""
         self._models = controller
 
     # --- showing a page
@@ -73,7 +72,6 @@ class Pages(QStackedWidget):
         self.chat.focus_composer()
 
     def show_models(self) -> None:
-        """Show the Models page."""
         if self._models is None:
             return
         page = self.models_page or self._build_models(self._models)
@@ -82,7 +80,6 @@ class Pages(QStackedWidget):
         page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def show_live(self) -> None:
-        """Show the Live page."""
         page = self.live_page or self._build_live()
         self.setCurrentWidget(page)
         self.shown.emit("live")

@@ -104,7 +104,6 @@ class DecodeProgram:
         return self._program
 
     def kernels(self, layout: KvLayout) -> list[Kernel]:
-        """Return the kernels of all programs for caches of that layout."""
         calls = self.program_for(layout).calls
         return [*(call.kernel for call in calls), *kernels_for(calls)]
 
@@ -132,12 +131,10 @@ class DecodeProgram:
         return {}
 
     def chosen_experts(self) -> list[I32 | None]:
-        """As Decoder.chosen_experts."""
         plan = self._calls.ffn_plan
         return plan.of_last_token() if isinstance(plan, ExpertCalls) else []
 
     def accepts(self, cache: KVCache) -> bool:
-        """Return whether the program can run on this cache."""
         length = cache.length
         return not length or self._calls.keys_stay_valid(cache.sequence_length, length + 1)
 

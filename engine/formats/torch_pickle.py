@@ -115,7 +115,6 @@ class _TorchFile:
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """The mapped file."""
         return self._data
 
     def offset_of(self, tensor: Tensor) -> int:

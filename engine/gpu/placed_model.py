@@ -243,7 +243,6 @@ class PlacedModel:
 
     @property
     def name(self) -> str:
-        """Name of the GPU."""
         return self._opened.info.name
 
     @property
@@ -306,12 +305,10 @@ class PlacedModel:
 
     @property
     def products(self) -> str:
-        """As Prompts.products."""
         return "" if self._prompts is None else self._prompts.products
 
     @property
     def streaming_way(self) -> str:
-        """As Prompts.way."""
         return "" if self._prompts is None else self._prompts.way
 
     def new_cache(self, context: int) -> GpuCache:

@@ -41,7 +41,6 @@ class Backend:
 
     @property
     def name(self) -> str:
-        """Short name of the backend."""
         if self.kernels is None:
             return "reference"
         from native_kernels.cpu.runtime import isa

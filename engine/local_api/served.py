@@ -48,7 +48,6 @@ class Target:
     path: Path | None = None
 
     def is_model(self, model: LoadedModel) -> bool:
-        """Return whether this loaded model is meant."""
         if self.path is None:
             return answers_to(model, self.name)
         return _spelled(self.path) == _spelled(model.opened.files.path)

@@ -139,7 +139,6 @@ def read_call(call_id: str | None, name: str | None, arguments: str | None, para
 
 
 def made_call(call_id: str | None, name: str, arguments: dict[str, Any], names: dict[str, str]) -> Call:
-    """Return a call, and add its name by its id."""
     call = Call(name, arguments, call_id or f"call{len(names)}")
     names[call.id] = name
     return call

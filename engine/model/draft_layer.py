@@ -76,7 +76,6 @@ class DraftLayer:
     weights: ModelWeights
 
     def shares_head(self, weights: ModelWeights) -> bool:
-        """Return whether its head is that of the model with these weights."""
         return self.weights.head is weights.head
 
     def new_trail(self, context: int, codec: KvCodec) -> Trail:
@@ -163,11 +162,9 @@ class DraftTransformer(Transformer):
         self._far_head = far_head
 
     def fill(self, tokens: I64, hidden: F32, cache: KVCache) -> None:
-        """As Drafter.fill."""
         self._run_after(tokens, hidden, cache)
 
     def step(self, token: int, hidden: F32, cache: KVCache) -> tuple[F32, F32]:
-        """As Drafter.step."""
         program = self.decoder if self.decoder is not None and self.decoder.accepts(cache) else None
         if program is not None and self._far_head is None:
             return program.step_after(hidden, token, cache)  # type: ignore[attr-defined, no-any-return]

@@ -258,7 +258,6 @@ class Graph:
 
     @property
     def attentions(self) -> dict[int, AttentionSpec]:
-        """The attention of each layer that has it."""
         kinds = Attend | AttendLatent
         return {i: step.spec for i, steps in enumerate(self.layers) for step in steps if isinstance(step, kinds)}
 
@@ -351,7 +350,6 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
 
 @lru_cache(maxsize=16)
 def graph_of(config: ModelConfig) -> Graph:
-    """Return the graph of a configuration."""
     return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config), _rows(config))
 
 

@@ -46,7 +46,6 @@ class DownCopies:
 
     @property
     def needed_bytes(self) -> int:
-        """The RAM for the copies."""
         return sum(copy_bytes(self._opened, tensor) for tensor in self._downs)
 
     @property

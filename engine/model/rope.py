@@ -49,7 +49,6 @@ class RotaryPositions:
             self._fixed = Rotation(config.rope_theta, factors, scale)
 
     def rotation(self, length: int) -> Rotation:
-        """Return the rotation for a sequence of this length."""
         scaling, config = self._scaling, self._config
         if scaling is None or length <= scaling.original_context:
             return self._fixed

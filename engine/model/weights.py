@@ -60,7 +60,6 @@ class FfnWeights:
 
     @property
     def matrices(self) -> list[PackedMatrix]:
-        """The matrices that there are."""
         return [one for one in (self.gate, self.up, self.down_t, self.down) if one is not None]
 
 
@@ -136,7 +135,6 @@ class LayerWeights:
 
     @property
     def attention_matrices(self) -> list[PackedMatrix]:
-        """All matrices of attention, or of what the layer has instead."""
         others = (self.k, self.v, self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
         return [one for one in (self.q, self.o, *others) if one is not None and one.n_rows]
 

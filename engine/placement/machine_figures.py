@@ -55,7 +55,6 @@ class Others:
 
 
 def processor_times() -> CpuTimes:
-    """Return the current times."""
     found = psutil.cpu_times()._asdict()
     counted = {name: float(seconds) for name, seconds in found.items() if name not in _COUNTED_TWICE}
     resting = sum(counted.get(name, 0.0) for name in _RESTING)

@@ -379,8 +379,6 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class LoadedModelInfo:
-    """The loaded model, for the window."""
-
     name: str
     path: str
     family: str

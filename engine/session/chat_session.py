@@ -292,7 +292,6 @@ class ChatSession:
                 self.adaptation.learn(self._transformer.executor.counters)
 
     def _grow(self, n_tokens: int, job: Job) -> Grown:
-        """As Savings.grow."""
         self._place_for(min(self.context_total, n_tokens + ANSWER_TOKENS), job)
         return Grown(self._transformer, self._cache, self._guesses())
 

@@ -51,7 +51,6 @@ class Drafting:
         self._may_use_gpu = True
 
     def news(self) -> dict[str, Any]:
-        """Return the values of the news "draft"."""
         draft = self.draft
         if draft is None:
             return {**NO_DRAFT, "reason": self.reason}

@@ -27,15 +27,11 @@ _ID_CHARS = string.ascii_letters + string.digits
 
 @dataclass(frozen=True)
 class TextPart:
-    """More of the text."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class CallPart:
-    """A call begins."""
-
     id: str
     name: str
 

@@ -171,5 +171,4 @@ def _flags(bits: str, n_neurons: int) -> NDArray[np.bool_] | None:
 
 
 def joined_text(record: Inspection, tokens: Sequence[int]) -> str:
-    """Return the text of tokens, as the model has them."""
     return "".join(map(record.text, tokens))

@@ -57,8 +57,6 @@ class Text(NamedTuple):
 
 
 class Thought(NamedTuple):
-    """What a model thought."""
-
     text: str
 
 
@@ -163,7 +161,6 @@ def sequence(value: Any) -> list[Any]:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list."""
     return [one for one in sequence(value) if isinstance(one, dict)]
 
 

@@ -90,7 +90,6 @@ class Projects:
 
     @property
     def folders(self) -> list[str]:
-        """The folders that have settings."""
         return list(self._projects)
 
     def of(self, folder: str) -> Project | None:

@@ -336,7 +336,6 @@ class Store:
         return str(row[0]) if row else ""
 
     def save_draft(self, text: str) -> None:
-        """Save the draft of the new chat."""
         with self._transaction() as db:
             _put_note(db, "draft", text)
 

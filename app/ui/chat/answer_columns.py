@@ -259,7 +259,6 @@ class AnswerColumns(QScrollArea):
                 one.selection.copy()
 
     def append_text(self, message_id: str, text: str) -> None:
-        """Append text to an answer in progress."""
         for column in self.columns:
             if column.answer is not None and column.answer.message.id == message_id:
                 column.answer.append(text)

@@ -113,7 +113,6 @@ class AnswerMenus(QObject):
             self.presets.open_at(anchor)
 
     def open_personas(self) -> None:
-        """Open the menu of personas for this chat."""
         if (anchor := self._anchor()) is not None:
             chosen = self.setup.chosen.persona
             store = self.setup.choices.personas
@@ -150,7 +149,6 @@ class AnswerMenus(QObject):
             open_votes(self._window, Path(path))
 
     def edit_personas(self) -> PresetStoreDialog[Any]:
-        """Open the dialog with all personas."""
         from app.ui.chat.preset_dialogs import personas_dialog
 
         store = self.setup.choices.personas
@@ -164,7 +162,6 @@ class AnswerMenus(QObject):
         return self._open(prompts_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
 
     def edit_presets(self) -> PresetStoreDialog[Any]:
-        """Open the dialog with all presets."""
         from app.ui.chat.preset_dialogs import presets_dialog
 
         setup, store = self.setup, self.setup.choices.presets

@@ -196,7 +196,6 @@ class ChatPage(QFrame):
             self.composer.switch(wanted, conversation.draft if conversation is not None else self._new_draft)
 
     def add_message(self, message: Message) -> None:
-        """Append a message."""
         if message.role is Role.USER:
             self.show_over(None)
         self._show_empty(False)

@@ -95,7 +95,6 @@ class NameButton(Button):
         self._words, self._is_short = words, False
 
     def set_words(self, words: str) -> None:
-        """Set the name."""
         self._words = words.replace("&", "&&")
         self.setText("" if self._is_short else self._words)
         self.updateGeometry()
@@ -241,11 +240,9 @@ class Composer(QFrame):
         self.set_tools(ToolOffer())
 
     def text(self) -> str:
-        """Return the draft."""
         return self.field.text()
 
     def set_text(self, text: str) -> None:
-        """Set the draft."""
         self.field.set_text(text)
 
     def switch(self, chat: str, text: str) -> None:

@@ -177,7 +177,6 @@ class ContextPopup(Popover):
         super().place()
 
     def set_policy(self, policy: str) -> None:
-        """Show the policy of this chat."""
         known = policy if policy in EFFECTS else "roll"
         self.policy.set_value(known)
         self.effect.setText(tr(EFFECTS[known]))

@@ -46,7 +46,6 @@ def figure(preset: Preset, settings_decide: bool) -> str:
 
 
 def mode_text(offer: Offer) -> str:
-    """Return what the chosen mode does."""
     mode = offer.chosen.mode
     if mode == "sparse" and not offer.has_predictors:
         if offer.loaded_mode not in MODE_TEXTS:
@@ -154,7 +153,6 @@ class PresetMenu(PickMenu):
         self.place()
 
     def rows(self) -> list[PickRow]:
-        """Return the rows of the presets."""
         found = (self._presets.itemAt(i) for i in range(self._presets.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 

@@ -145,7 +145,6 @@ class ToolsButton(Button):
                 self._menu.dismiss()
 
     def open_menu(self) -> None:
-        """Open or close the menu."""
         if self.menu_of_tools.is_open:
             self.menu_of_tools.dismiss()
         elif self._offer.is_shown:

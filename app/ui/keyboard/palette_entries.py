@@ -81,7 +81,6 @@ def _value(setting: Setting, value: object) -> str:
 
 
 def in_messages(text: str, searched: Callable[[str], object]) -> Entry:
-    """Return the entry that searches the messages of all chats."""
     return Entry(
         tr("Messages"),
         tr("Search all chats for “{text}”", text=text),

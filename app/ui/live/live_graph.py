@@ -216,7 +216,6 @@ class LiveGraph(LiveCard):
         self._plot = QRectF()
 
     def set_graph(self, graph: Graph) -> None:
-        """Show a graph."""
         self._graph = graph
         self.say(", ".join(part for part in (f"{graph.spoken or graph.title} {graph.value}", graph.line) if part))
         self.update()

@@ -66,7 +66,6 @@ class WindowSettings(QObject):
     # --- dialogs
 
     def open(self, name: str = "") -> None:
-        """Open the settings, at the named one."""
         from app.ui.settings.settings_dialog import SettingsDialog
 
         dialog = SettingsDialog(self.current, self._window, self._automatic, self.notes)
@@ -86,7 +85,6 @@ class WindowSettings(QObject):
             dialog.reveal(name)
 
     def open_about(self, page: str = "model") -> None:
-        """Open the About dialog at one of its pages."""
         from app.ui.settings.about_dialog import AboutDialog
 
         dialog = AboutDialog(self._window)

@@ -58,7 +58,6 @@ class ChatActions(QObject):
             ended.connect(self._close_progress)
 
     def bind(self, commands: Commands) -> None:
-        """Bind the commands for the visible chat and for all chats."""
         for act in ("rename_chat", "pin_chat", "move_chat", "delete_chat", "export_markdown", "export_json", *_FORMS):
             commands.bind(act, partial(self._do_here, act), lambda: self._shown() is not None)
         for act in ("export_all", "export_all_markdown"):

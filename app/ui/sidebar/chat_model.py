@@ -187,7 +187,6 @@ class ChatModel(QStringListModel):
                 self.dataChanged.emit(index, index)
 
     def set_waiting(self, conversation_id: str, waits: bool) -> None:
-        """Set whether a chat waits for the user."""
         if waits != (conversation_id in self.waiting):
             self.waiting ^= {conversation_id}
             if (index := self.index_of(conversation_id)).isValid():

@@ -145,7 +145,6 @@ class AnswerView(MessageView):
         return self._parser.tail_length if self._writing else 0
 
     def append(self, text: str) -> None:
-        """Append text to an answer in progress."""
         if not self._writing or not text:
             return
         self._said.append(text)
@@ -214,7 +213,6 @@ class AnswerView(MessageView):
     # --- sources
 
     def set_sources(self, sources: Sources) -> None:
-        """Set what the answer can rest on."""
         if sources != self._sources:
             self._sources = sources
             if self._parser.sources_known != sources.known.keys():
@@ -398,7 +396,6 @@ class AnswerView(MessageView):
             self.do("continue" if name == "continue" else "regenerate")
 
     def make_menu(self) -> Menu:
-        """Return the menu of the answer."""
         menu = Menu(tr("This answer"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if self.stats.has_figures:

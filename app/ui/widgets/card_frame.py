@@ -46,7 +46,6 @@ def _elided(words: str, role: str, width: int, zoom: float) -> tuple[str, int]:
 
 
 def chip_width(words: str) -> float:
-    """Return the width of a chip with this text."""
     return elided(words, "chip", 100_000)[1] + 2.0 * theme.px(8)
 
 

@@ -115,7 +115,6 @@ class GpuBatch:
         return self._shares(self._cpu.unions)
 
     def routed_shares(self) -> F32:
-        """As BatchModel.routed_shares."""
         return self._shares(self._staged)
 
     def _shares(self, neurons: I64) -> F32:

@@ -431,7 +431,6 @@ class Load:
 
 
 def _named(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:
-    """Return FfnWeights.matrices by name."""
     return [(name, one) for name in ("gate", "up", "down_t", "down") if (one := getattr(w, name)) is not None]
 
 

@@ -193,7 +193,6 @@ class PinnedWeights:
 
     @property
     def n_bytes(self) -> int:
-        """Pinned bytes."""
         return sum(end - start for start, end, _ in self._runs)
 
     def wait(self, seconds: float | None = None) -> bool:

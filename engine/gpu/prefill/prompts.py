@@ -212,21 +212,17 @@ class PromptsOfMode:
 
     @property
     def least_tokens(self) -> int:
-        """As Prompts.least_tokens."""
         return self._prompts.least_tokens
 
     @property
     def chunk_tokens(self) -> int:
-        """As Prompts.chunk_tokens."""
         return self._prompts.chunk_tokens
 
     @property
     def n_kept(self) -> int:
-        """As Prompts.n_kept."""
         return self._prompts.n_kept
 
     def run(
         self, tokens: I64, cache: GpuCache, length: int, progress: ShareProgress, copy: StateCopy | None = None
     ) -> F32:
-        """As Prompts.run."""
         return self._prompts.run(self._executor, tokens, cache, length, progress, copy)

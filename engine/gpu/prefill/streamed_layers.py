@@ -97,7 +97,6 @@ class StreamedLayers:
     def bytes_for(
         config: ModelConfig, weights: Sequence[LayerWeights | None], context: int, codec: KvCodec, positions: int
     ) -> int:
-        """Return the bytes on the GPU."""
         return _laid_out(config, weights, context, codec, positions, 0)[0].n_bytes
 
     def wanted(self, i: int, blocks: U8, start: int) -> Iterator[tuple[Key, Wanted]]:

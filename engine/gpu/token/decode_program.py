@@ -129,7 +129,6 @@ class GpuDecodeProgram:
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that computes."""
         return self._gpu
 
     @property
@@ -144,13 +143,11 @@ class GpuDecodeProgram:
     # --- Decoder
 
     def accepts(self, cache: KVCache) -> bool:
-        """As Decoder.accepts."""
         length = cache.length
         ours = isinstance(cache, GpuCache) and cache.region is self._region
         return ours and (not length or self._alone.rotation.keys_stay_valid(cache.sequence_length, length + 1))
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
-        """As Decoder.measure_stages."""
         self._timed, self._marks = on, on and on_gpu
         for runner in self._all_runners():
             runner.forget_times()
@@ -164,7 +161,6 @@ class GpuDecodeProgram:
         return found
 
     def gpu_seconds(self) -> dict[str, float]:
-        """As Decoder.gpu_seconds."""
         try:
             self._gpu.enter()
             return _by_reported_stage(self._runner.gpu_seconds())

@@ -158,7 +158,6 @@ def file_hash(path: Path, progress: CountProgress, cancelled: CancelCheck) -> st
 
 
 def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
-    """Return the error for a failure of the disk."""
     if error.errno in DISK_FULL:
         return DiskSpaceError(f"The disk accepted no more data while {path} was written: {error.strerror}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

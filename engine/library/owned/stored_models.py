@@ -167,7 +167,6 @@ def as_line(text: str) -> str:
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """Return the path of a listed file."""
     return folder.joinpath(*PurePosixPath(name).parts)
 
 

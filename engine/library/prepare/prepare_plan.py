@@ -148,7 +148,6 @@ class Outlook:
 
     @cached_property
     def plan(self) -> PreparePlan:
-        """Return the plan for the window."""
         stages = self.stages
         steps = tuple(PrepareStep(stage, self._why(stage), self.eta_s(stage)) for stage in stages)
         done = replace(self.gains.missing, **{stage: stage in stages for stage in STAGES if stage != "solve"})
@@ -172,7 +171,6 @@ class Outlook:
 
     @property
     def disk_bytes(self) -> int:
-        """Return the bytes of a bundle."""
         return 0 if self.gains.layout is None else self.gains.layout.n_bytes
 
     def _why(self, stage: PrepareStage) -> str:

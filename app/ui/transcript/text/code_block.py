@@ -299,7 +299,6 @@ class CodeBlockView(QFrame):
             self.show_diagram(False)
 
     def show_diagram(self, shown: bool) -> None:
-        """Show the diagram, or its code."""
         self.shows_diagram = shown
         self._switch.set_name(tr("Show the code") if shown else tr("Show the diagram"))
         self._switch.set_glyph("code" if shown else "diagram")
