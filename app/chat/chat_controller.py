@@ -437,7 +437,7 @@ class ChatController(QObject):
         self.rounds.stop(conversation_id)
         was_open = self.opened.is_or_will_be(conversation_id)
         self._memory.delete(conversation_id)
-        self.problems.forget_chat(conversation_id)
+        self.problems.discard_chat(conversation_id)
         if was_open:
             self.new_chat()
         self.toast.emit(tr("Chat moved to the bin"), partial(self._undo_delete, conversation_id, was_open))

@@ -74,7 +74,7 @@ class ChatDocuments(QObject):
         dialog = self._dialog = DocumentsDialog(self._window, self._documents, self._name_of_model, self._offered_model)
         dialog.model_menu_requested.connect(self._open_model_menu)
         dialog.folder_wanted.connect(lambda: self.ask_for_folder(switches_on=False))
-        dialog.finished.connect(self._forget_dialog)
+        dialog.finished.connect(self._discard_dialog)
         dialog.open()
 
     def _name_of_model(self, model: str) -> str:
@@ -119,7 +119,7 @@ class ChatDocuments(QObject):
         if page is not None:
             page.search.setText("Embedding")
 
-    def _forget_dialog(self) -> None:
+    def _discard_dialog(self) -> None:
         self._dialog = None
 
     def ask_for_folder(self, switches_on: bool = True) -> None:

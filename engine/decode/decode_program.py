@@ -117,7 +117,7 @@ class DecodeProgram:
         self._timed = on
         for program in (self._program, self._several):
             if program is not None:
-                program.forget_times()
+                program.reset_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """Return the stages' seconds, as in Decoder. They sum to the time of both programs."""

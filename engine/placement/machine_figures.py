@@ -98,7 +98,7 @@ def serves_this_load_alone() -> bool:
     return bool(_hasty)
 
 
-def forget_hasty() -> None:
+def discard_hasty() -> None:
     """Forget figures measured while the machine was busy; the next load measures again."""
     _hasty.clear()
 

@@ -266,7 +266,7 @@ class EngineHost:
         self._prompts.set_quota(request.quota_bytes)
         self._prompts.keep_only(request.chats)
         if self._session is not None:
-            self._session.forget_chats_but(request.chats)
+            self._session.drop_chats_except(request.chats)
         return {}
 
     def _kept_prompts(self, model: LoadedModel) -> KeptPrompts | None:
@@ -397,7 +397,7 @@ class EngineHost:
 
     def _unload(self) -> None:
         if self._api is not None:
-            self._api.forget()
+            self._api.clear()
         if self._session is not None:
             self._session.keep()
             self._session.close()
@@ -489,7 +489,7 @@ class EngineHost:
         model, session = self._model, self._session
         session.set_mode(request.mode)
         if request.fresh:
-            session.forget()
+            session.clear()
         sampling = model.sampling.changed(request.sampling)
         messages, overflow = read_messages(request.messages), checked_overflow(request.overflow)
         use = read_tools(request.tools)

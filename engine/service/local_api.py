@@ -39,7 +39,7 @@ KEEP_ALIVE_S = 30.0
 
 
 class LocalApi:
-    """Call `switch`, `changed` and `close` from any thread, `answer_waiting` and `forget` from the engine's.
+    """Call `switch`, `changed` and `close` from any thread, `answer_waiting` and `clear` from the engine's.
 
     wake: called when a request waits.
     """
@@ -85,9 +85,9 @@ class LocalApi:
         self._wake()
         self.changed()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop the model, as ApiAnswers."""
-        self._answers.forget()
+        self._answers.clear()
 
     def changed(self) -> None:
         """Report the state soon, if it is on."""

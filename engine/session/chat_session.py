@@ -154,12 +154,12 @@ class ChatSession:
         """Return how many first tokens of a prompt the cache has."""
         return shared_length(self._tokens, prompt)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Compute the next prompt from its first token."""
         self._save_all()
         self._tokens, self._chat = [], ""
 
-    def forget_chats_but(self, chats: Collection[str]) -> None:
+    def drop_chats_except(self, chats: Collection[str]) -> None:
         """Keep nothing of the current chat in the prompt cache unless it is one of these."""
         if self._chat not in chats:
             self._chat, self._saving = "", None

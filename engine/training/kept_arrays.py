@@ -51,7 +51,7 @@ def keep(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
             part.unlink(missing_ok=True)
 
 
-def forget(path: Path) -> None:
+def delete(path: Path) -> None:
     """Delete the file, because the work is done."""
     with suppress(OSError):
         path.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from engine.sparsity.stats import NeuronStats
 from engine.training.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_portion
 from engine.training.device_products import fits, offline_device, on_device
 from engine.training.given_text import text_sequences
-from engine.training.kept_arrays import forget, keep, kept_file, read_kept
+from engine.training.kept_arrays import delete, keep, kept_file, read_kept
 from engine.training.layer_walk import LayerBatch, ModelParts, check_walk, walk_layers
 from engine.training.locality import locality
 from engine.training.prompts import recipe_fingerprint
@@ -96,7 +96,7 @@ def profile(
     counting.run(job)
     stats = NeuronStats(counting.counts, source.tokens, "measured", counting.corpus, text=source.kind)
     head = artefacts.save_stats(opened, stats)
-    counting.forget()
+    counting.clear()
     return Profiled(stats, head)
 
 
@@ -243,9 +243,9 @@ class _Counting:
                 keep(self._kept, {"counts": self.counts, "digests": np.array(self._digests)})
         job.progress(total, total)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Delete the file, because the work is done."""
-        forget(self._kept)
+        delete(self._kept)
 
     def _restore(self) -> None:
         arrays = read_kept(self._kept)

@@ -155,7 +155,7 @@ def train(
         chosen = trainer.choose(held_out, job.part(_FITTED, _WHOLE, _WHOLE))
     made = replace(chosen, text=source)
     file = artefacts.save_predictor(model.opened, made, cancelled=job.cancelled)
-    trainer.forget()
+    trainer.clear()
     job.progress(_WHOLE, _WHOLE)
     return Trained(made, file, time.perf_counter() - started, device)
 
@@ -201,7 +201,7 @@ class _Trainer:
     def _file(self, layer: int) -> Path:
         return self._folder / f"layer-{layer:03d}.npz"
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Delete the files for continuing."""
         shutil.rmtree(self._folder, ignore_errors=True)
 

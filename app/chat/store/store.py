@@ -319,7 +319,7 @@ class Store:
         )
         while True:
             with self._transaction() as db:
-                if not self._index.forget(words, messages + chats):
+                if not self._index.delete(words, messages + chats):
                     db.execute(f"DELETE FROM message WHERE {old}", messages)
                     count = db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
                     db.execute(
@@ -373,7 +373,7 @@ class Store:
         A message that exists is overwritten, so that a failed call can be repeated.
         """
         with self._transaction() as db:
-            self._index.forget("message.id = ?", (message.id,))
+            self._index.delete("message.id = ?", (message.id,))
             db.execute(
                 f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
                 "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :calls, :chat, "
@@ -390,7 +390,7 @@ class Store:
     def update_message(self, message: Message) -> bool:
         """Update text, state, statistics, attachments and calls of a message. Returns False if it does not exist."""
         with self._transaction() as db:
-            self._index.forget("message.id = ?", (message.id,))
+            self._index.delete("message.id = ?", (message.id,))
             changed = db.execute(
                 "UPDATE message SET text = :text, state = :state, stats = :stats, attachments = :attachments, "
                 "calls = :calls WHERE id = :id",

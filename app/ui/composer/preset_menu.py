@@ -146,10 +146,10 @@ class PresetMenu(PickMenu):
         self.compare.setToolTip(offer.cannot_compare)
         self.compare.set_figure("" if not offer.cannot_compare else tr("Not now"))
         self._last.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
-        forget = offer.is_default and offer.has_default
-        self.keep.set_name(tr("Stop using this for every {model} chat", model=offer.model) if forget
+        undoes = offer.is_default and offer.has_default
+        self.keep.set_name(tr("Stop using this for every {model} chat", model=offer.model) if undoes
                             else tr("Use this for every chat with {model}", model=offer.model))  # fmt: skip
-        self.keep.set_glyph("close" if forget else "models")
+        self.keep.set_glyph("close" if undoes else "models")
         self.place()
 
     def rows(self) -> list[PickRow]:

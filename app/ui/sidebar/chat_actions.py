@@ -200,10 +200,10 @@ class ChatActions(QObject):
             dialog = self._progress = ProgressDialog(self._window)
             self._folders.imports.progressed.connect(dialog.show_progress)
             dialog.cancel_requested.connect(self._folders.imports.cancel)
-            dialog.finished.connect(self._forget_progress)
+            dialog.finished.connect(self._discard_progress)
         self._progress.open()
 
-    def _forget_progress(self) -> None:
+    def _discard_progress(self) -> None:
         self._progress = None
 
     def _close_progress(self) -> None:

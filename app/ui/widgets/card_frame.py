@@ -211,7 +211,7 @@ class CardGrid(QWidget):
         for card in self.cards:
             card.show()
 
-    def forget(self, card: CardFrame) -> None:
+    def discard(self, card: CardFrame) -> None:
         """Delete a card that is never shown again."""
         self._known.discard(card)
         card.hide()

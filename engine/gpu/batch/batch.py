@@ -108,7 +108,7 @@ class GpuBatch:
         self.counters.reset()
         self._cpu.unions[:] = 0
         self._staged[:] = 0
-        self._runner.forget_times()
+        self._runner.reset_times()
 
     def union_shares(self) -> F32:
         """As BatchModel.union_shares, for the neurons that the CPU computes."""

@@ -184,9 +184,9 @@ class GpuPrefill:
             self._cold.stop()
             self._memory.settle()
             if self._memory.states is not None:
-                self._memory.states.forget()
+                self._memory.states.clear()
             if self._streamed is not None:
-                self._streamed.forget()
+                self._streamed.clear()
             raise
         finally:
             self._embedded, self._copy = _NOTHING, None

@@ -430,7 +430,7 @@ class StateCopies:
             self._arrived.wait()
             to[:] = self._pinned.as_array(np.float32, to.size)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Give up the last copy."""
         self._to = None
 

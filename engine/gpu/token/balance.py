@@ -194,7 +194,7 @@ def timed(
         raise
     finally:
         with contextlib.suppress(CudaError):
-            program.forget_marks()
+            program.release_marks()
     cold = np.array([layer is not None and layer.has_cold and layer.whole is None for layer in model.layers])
     bytes_of = [_bytes(program, weights, model, one, zero_copy, cold) for one in tokens]
     times = ReadTimes(

@@ -150,7 +150,7 @@ class GpuDecodeProgram:
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         self._timed, self._marks = on, on and on_gpu
         for runner in self._all_runners():
-            runner.forget_times()
+            runner.reset_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder.stage_seconds. "exchange" is waiting for the GPU; eager execution adds the GPU's operators."""
@@ -187,7 +187,7 @@ class GpuDecodeProgram:
         before = one.counted.copy()
         counters, self._counters = self._counters, FfnCounters(layers, self._config.n_neurons)
         self._timed = True
-        self._runner.forget_times()
+        self._runner.reset_times()
         try:
             started = time.perf_counter()
             self._run(self._alone, "logits", [token], cache, cache.length + 1, cancelled, marked=True)
@@ -198,14 +198,14 @@ class GpuDecodeProgram:
         finally:
             self._counters, self._timed = counters, False
             by_cpu_s = self._runner.stage_seconds()
-            self._runner.forget_times()
+            self._runner.reset_times()
         by_gpu = (one.counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
         counted = one.cpu.counted()
         return TimedToken(seconds, by_cpu_s, on_gpu, counted, by_gpu) if on_gpu else None
 
-    def forget_marks(self) -> None:
+    def release_marks(self) -> None:
         """Release the GPU memory of timed tokens."""
-        self._runner.forget_marks()
+        self._runner.release_marks()
 
     def predicts(self, layer: int) -> bool:
         """Return whether the GPU's predictor selects the neurons of a layer."""

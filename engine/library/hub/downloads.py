@@ -154,7 +154,7 @@ class Downloads:
             self._clear_away(entry)
             self._pump()
 
-    def forget(self, id: str) -> None:
+    def remove(self, id: str) -> None:
         """Remove a finished download from the list; the model stays. Cancels one that is not finished."""
         with self._lock:
             if self._entry(id).kept.state != "done":

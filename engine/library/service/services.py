@@ -121,9 +121,9 @@ class Services:
         """Forget what was known of a model's placement, because it was prepared."""
         previews: Previews | None = self._made.get("previews")
         if previews is not None:
-            previews.forget(model.path)
+            previews.discard(model.path)
             if model.prepared:
-                previews.forget(model.prepared)
+                previews.discard(model.prepared)
         self.tell("library")
 
     def sparsity_of(self, model: str) -> Sparsity | None:

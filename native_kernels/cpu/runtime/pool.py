@@ -244,7 +244,7 @@ class Program:
         share = self.timed_s / total if total else 0.0
         return {stage: int(ticks) * share for stage, ticks in zip(self.stages, self.ticks, strict=True)}
 
-    def forget_times(self) -> None:
+    def reset_times(self) -> None:
         """Reset the measured times."""
         self.ticks[:] = 0
         self.timed_s = 0.0

@@ -140,7 +140,7 @@ def test_an_answer_elsewhere_in_between_costs_no_prefill(tiny: Path, prompts: Pr
 def test_what_belongs_to_no_chat_is_not_kept(tiny: Path, prompts: Prompts) -> None:
     session = prompts.session(load(tiny))
     ask(session, prompt(), chat="")
-    session.forget_chats_but([])
+    session.drop_chats_except([])
     ask(session, prompt(FEWEST_TOKENS - 20), chat="short")
     prompts.end(session)
     assert not prompts.root.exists()
@@ -149,7 +149,7 @@ def test_what_belongs_to_no_chat_is_not_kept(tiny: Path, prompts: Prompts) -> No
 def test_a_chat_that_is_deleted_while_it_is_open_is_not_kept(tiny: Path, prompts: Prompts) -> None:
     session = prompts.session(load(tiny))
     ask(session, prompt())
-    session.forget_chats_but(["another"])
+    session.drop_chats_except(["another"])
     prompts.end(session)
     assert not prompts.root.exists()
 

@@ -382,5 +382,5 @@ def test_a_session_that_forgets_computes_the_prompt_from_its_first_token(starter
 
     assert reused() == 0
     assert reused() == len(prompt) - 1
-    session.forget()
+    session.clear()
     assert reused() == 0

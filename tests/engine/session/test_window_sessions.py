@@ -192,7 +192,7 @@ def test_another_chat_with_the_same_instructions(
         assert ids == wanted[number]
         while (pause := session.keep()) is not None and pause == 0:
             pass
-        session.forget()
+        session.clear()
     assert (reused >= 512) == (n_said > 0), "long before the end of the first chat"
 
 
