@@ -41,7 +41,7 @@ _MAX_METADATA_BYTES = 128 << 20
 # Limits on commas and opening brackets in JSON: a value takes far more memory than its text.
 _MAX_MANIFEST_VALUES = 1 << 19
 _MAX_METADATA_VALUES = 1 << 22  # vocabularies, scores and merges
-_HASH_PIECE_BYTES = 4 << 20
+_HASH_CHUNK_BYTES = 4 << 20
 
 
 class BundleSource:
@@ -258,11 +258,11 @@ def hash_file(
     """Return a file's SHA-256, read in chunks."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while piece := file.read(_HASH_PIECE_BYTES):
+        while chunk := file.read(_HASH_CHUNK_BYTES):
             if cancelled():
                 raise Cancelled
-            digest.update(piece)
-            done += len(piece)
+            digest.update(chunk)
+            done += len(chunk)
             progress(done)
     return digest.hexdigest()
 
