@@ -128,7 +128,7 @@ def find(opened: OpenFiles, kind: Kind) -> Path | None:
         ) from error
 
 
-def is_kept(fingerprint: str, kind: Kind) -> bool:
+def is_stored(fingerprint: str, kind: Kind) -> bool:
     """Return whether the artefact folder has this kind for a model that is not a bundle."""
     return head_file(_root() / fingerprint, NAMES[kind]).is_file()
 

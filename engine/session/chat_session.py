@@ -20,7 +20,7 @@ from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, Ho
 from engine.executor.adaptation import Adaptation
 from engine.job import CancelCheck, Job
 from engine.model.transformer import Transformer
-from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
+from engine.prompt_cache.stored_prompts import FEWEST_TOKENS, StoredPrompts, shared_length
 from engine.session.generate import (
     GenerationStats,
     Grown,
@@ -101,7 +101,7 @@ class ChatSession:
         model: LoadedModel,
         mode: str | None = None,
         adaptation: Adaptation | None = None,
-        prompts: KeptPrompts | None = None,
+        prompts: StoredPrompts | None = None,
     ) -> None:
         """adaptation: learns from the answers; None: hot neurons never change. prompts: None: no prompt is kept."""
         self.model = model

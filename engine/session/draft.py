@@ -17,7 +17,7 @@ import numpy as np
 from engine.decode.decode_program import MOST_TOKENS
 from engine.errors import Cancelled
 from engine.job import CancelCheck, Job, never
-from engine.prompt_cache.kept_prompts import shared_length
+from engine.prompt_cache.stored_prompts import shared_length
 from engine.session.generate import SMALLEST_CHUNK_TOKENS, decode_one_token, prefill
 from engine.session.guesses import LEAST_GAIN, StepTimes, best_number
 

@@ -192,7 +192,7 @@ class _Trainer:
         self._options = options
         self._device = device
         self._machine = MachineCost(_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S)
-        self._folder = _kept_in(model, texts, options, device)
+        self._folder = _saved_in(model, texts, options, device)
         self._records: dict[int, LayerRecord] = {}
         for layer in range(model.opened.config.n_layers):
             if (record := LayerRecord.load(self._file(layer))) is not None:
@@ -385,7 +385,7 @@ def _texts(
     return texts, held_out, f"{sum(map(len, texts.train))} positions {source}"
 
 
-def _kept_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> Path:
+def _saved_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> Path:
     """Return the folder of finished layers; its name contains everything that determines its contents."""
     import platformdirs
 

@@ -28,7 +28,7 @@ from engine.loading.modes import choose_mode
 from engine.loading.opening import choose_context
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
-from engine.prompt_cache.kept_prompts import shared_length
+from engine.prompt_cache.stored_prompts import shared_length
 from engine.session.chat_session import ChatSession
 from engine.session.generate import TokenEvent
 from engine.session.loaded_model import LoadedModel
