@@ -44,8 +44,8 @@ _STEPS = 4  # of `solve_model`'s progress
 class Solved:
     """A placement and how it came about.
 
-    reused: a stored placement is still valid. setting: the solver's input. changed: why the stored placement is not valid any
-    more, in words. problem: None if reused.
+    reused: a stored placement is still valid. setting: the solver's input. changed: why the stored placement is no
+    longer valid, in words. problem: None if reused.
     """
 
     placement: Placement
@@ -107,7 +107,8 @@ def solve_model(
     """Return the placement of a model on this machine or on engine.hardware_file, and store it as an artefact.
 
     again: solve even if the stored placement is valid. vram_bytes: a temporary budget. limit_s: for the search
-    after the greedy placement, which finds little more. read_rates: override the remembered rates. Progress counts steps.
+    after the greedy placement, which finds little more. read_rates: override the remembered rates. Progress counts
+    steps.
     Placements for other codecs, a temporary budget, several sequences or a conversation that has grown are not stored.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError if the RAM cannot hold the rest,
     DeviceUnavailableError for a missing GPU, UnsupportedModelError for sparse without predictors, the errors of reading
