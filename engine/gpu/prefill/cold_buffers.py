@@ -115,7 +115,7 @@ def neuron_bytes(w: FfnWeights) -> int:
     return sum(_step(matrix) for _, matrix in _matrices(w)) + down + 12
 
 
-def tile_bytes(w: FfnWeights, n: int) -> int:
+def cold_tile_bytes(w: FfnWeights, n: int) -> int:
     """Return the bytes of a tile of n neurons in a buffer, with alignment gaps."""
     gaps = 8 * _ALIGNMENT + (16 * w.down.n_rows if w.down is not None else 0)
     return n * neuron_bytes(w) + gaps
@@ -123,7 +123,7 @@ def tile_bytes(w: FfnWeights, n: int) -> int:
 
 def least_bytes(w: FfnWeights) -> int:
     """Return the bytes of the smallest tile in a buffer."""
-    return tile_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
+    return cold_tile_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
 
 
 class ZeroCopy(Protocol):

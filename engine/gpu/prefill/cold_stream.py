@@ -28,8 +28,8 @@ from engine.gpu.prefill.cold_buffers import (
     Source,
     Wanted,
     ZeroCopy,
+    cold_tile_bytes,
     neuron_bytes,
-    tile_bytes,
 )
 from engine.model.expert_reads import ExpertReads
 from engine.model.prefetch import Span
@@ -85,10 +85,10 @@ class ColdStream:
 
         Raises: ValueError if a buffer is too small.
         """
-        n = min(most, max(1, (self._ring.n_bytes - tile_bytes(w, 0)) // neuron_bytes(w)))
+        n = min(most, max(1, (self._ring.n_bytes - cold_tile_bytes(w, 0)) // neuron_bytes(w)))
         if w.down is not None and n < w.up.n_rows:
             n = n // WHOLE_BLOCKS * WHOLE_BLOCKS
-        if n < 1 or tile_bytes(w, n) > self._ring.n_bytes:
+        if n < 1 or cold_tile_bytes(w, n) > self._ring.n_bytes:
             raise ValueError(f"a buffer of {self._ring.n_bytes} bytes is too small for neurons of {neuron_bytes(w)}")
         return n
 
