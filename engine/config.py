@@ -365,7 +365,6 @@ class ModelConfig:
 
     @property
     def all_placed_neurons(self) -> int:
-        """Those of all layers."""
         return sum(map(self.placed_neurons_of, range(self.n_layers)))
 
     @property

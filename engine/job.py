@@ -45,7 +45,6 @@ class Job:
     progress: Progress = _ignore
 
     def reporting(self, progress: Progress) -> Job:
-        """Return this job with another progress callback."""
         return replace(self, progress=progress)
 
     def part(self, start: int, stop: int, total: int) -> Job:

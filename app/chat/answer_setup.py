@@ -90,7 +90,6 @@ class AnswerSetup(QObject):
 
     @property
     def _model(self) -> str:
-        """The key of the model that answers."""
         return self._policy.known_as(self.chat.choices.in_force, self.chat.model)
 
     @property

@@ -269,7 +269,6 @@ class ChatController(QObject):
 
     @Slot(object)
     def act(self, act: MessageAction) -> None:
-        """Apply an action to a message of the open chat."""
         if self.opened.id is None:
             return
         if act.call_id:

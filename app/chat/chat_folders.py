@@ -102,7 +102,6 @@ class ChatFolders(QObject):
     # --- projects
 
     def read_projects(self) -> None:
-        """Read the small file of projects."""
         self.projects.read()
         self.projects_changed.emit()
 

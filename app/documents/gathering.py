@@ -114,7 +114,6 @@ def _whole(index: IndexFile, file: IndexedFile, number: int) -> Attachment:
 
 
 def _text(index: IndexFile, file: IndexedFile) -> str:
-    """Return the whole text of a document."""
     parts: dict[int, str] = {}
     for one in index.passages(file.id):
         parts[one.passage.part] = parts.get(one.passage.part, "") + one.passage.text

@@ -136,7 +136,6 @@ class _Reader:
         self._depth = 0
 
     def read_all(self) -> str:
-        """Read the whole formula."""
         text = self._read(lambda token: False)
         if self._at < len(self._tokens):
             raise UnknownFormulaError

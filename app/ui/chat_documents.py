@@ -145,7 +145,6 @@ class ChatDocuments(QObject):
 
     @Slot(list)
     def _offer_folders(self, folders: list[Path]) -> None:
-        """Ask whether dropped folders are documents of the chat."""
         n = len(folders)
         one = tr("Answer from “{name}”?", name=name_of(str(folders[0])))
         title = one if n == 1 else tr_n("Answer from {n} folder?", "Answer from {n} folders?", n, n=n)

@@ -391,7 +391,6 @@ class MainWindow(WindowFrame):
         return self.preferences.current
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Apply changed settings."""
         self.preferences.take(settings)
 
     def open_settings(self, name: str = "") -> None:

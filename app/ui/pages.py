@@ -62,7 +62,6 @@ class Pages(QStackedWidget):
 
     @property
     def title(self) -> str:
-        """The title of the Models or Live page."""
         return tr("Live") if self.currentWidget() is self.live_page else tr("Models")
 
     def show_chat(self) -> None:
@@ -86,7 +85,6 @@ class Pages(QStackedWidget):
         page.neurons.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def run_model_action(self, name: str) -> None:
-        """Show the Models page and call a method of its ModelActions."""
         self.show_models()
         if self.model_actions is not None:
             getattr(self.model_actions, name)()
@@ -132,7 +130,6 @@ class Pages(QStackedWidget):
             self.live_page.show_machine()
 
     def show_live_event(self, live: Live) -> None:
-        """Show live figures of the model."""
         self._figures.take_live(live)
         if self.live_page is not None:
             self.live_page.set_live(live)
@@ -148,7 +145,6 @@ class Pages(QStackedWidget):
             self.live_page.set_chat(title)
 
     def set_seen(self, seen: bool) -> None:
-        """Set whether the window is visible."""
         self._seen = seen
         if self.live_page is not None:
             self.live_page.set_seen(seen)

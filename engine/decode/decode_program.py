@@ -204,7 +204,6 @@ class DecodeProgram:
         cache: KVCache,
         cancelled: CancelCheck,
     ) -> F32:
-        """Run a program of this many tokens over their buffers."""
         check_tokens(self._config, np.array(tokens, np.int64), cache)
         cache.make_room(len(tokens))
         states = cache.states_of_run(len(tokens))

@@ -50,7 +50,6 @@ class MappedSource:
 
     @property
     def paths(self) -> list[Path]:
-        """The file of the tensors."""
         return [self.path]
 
     def file_of(self, name: str) -> Path:

@@ -247,7 +247,6 @@ class PlacedModel:
 
     @property
     def info(self) -> GpuInfo:
-        """The GPU and its measured figures."""
         return self._opened.info
 
     @property
@@ -286,11 +285,9 @@ class PlacedModel:
         return self._part is None or n_positions <= self.placement.cached_positions
 
     def transformer(self, mode: Mode) -> GpuTransformer:
-        """As LoadedPart.transformer."""
         return self._loaded_part.transformer(mode)
 
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:
-        """As LoadedPart.batch."""
         return self._loaded_part.batch(mode, sequences)
 
     @property
@@ -312,7 +309,6 @@ class PlacedModel:
         return "" if self._prompts is None else self._prompts.way
 
     def new_cache(self, context: int) -> GpuCache:
-        """As LoadedPart.new_cache."""
         return self._loaded_part.new_cache(context)
 
     # --- memory

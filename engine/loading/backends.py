@@ -49,7 +49,6 @@ class Backend:
 
     @property
     def operators(self) -> Operators:
-        """Operators for prefill and evaluation."""
         return self._reference if self.kernels is None else self.kernels
 
     @property

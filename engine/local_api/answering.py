@@ -73,8 +73,6 @@ class _NotLoadedError(Exception):
 
 
 class ApiAnswers:
-    """Answers the requests of the local API."""
-
     def __init__(self, line: Line, window: Window) -> None:
         self._line, self._window = line, window
         self._own: ChatSession | None = None  # made when first needed

@@ -142,8 +142,6 @@ def _n_tensors(opened: OpenedModel) -> int:
 
 
 class Drafter(Protocol):
-    """Computes the layer."""
-
     def fill(self, tokens: I64, hidden: F32, cache: KVCache) -> None:
         """Append positions to the layer's cache: tokens [T], and the model's hidden state before each, [T, D]."""
 

@@ -271,7 +271,6 @@ class Graph:
         return min((spec.kv_from for spec in specs if spec.kv_from is not None), default=len(self.layers))
 
     def is_local(self, layer: int) -> bool:
-        """Return whether the layer has attention with a window."""
         return any(isinstance(step, Attend) and step.spec.local for step in self.layers[layer])
 
     def ffn(self, layer: int) -> Ffn:

@@ -31,8 +31,6 @@ class Rotation:
 
 
 class RotaryPositions:
-    """The rotations of one model."""
-
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._config = config
         self._scaling = config.rope_scaling

@@ -73,7 +73,6 @@ class LocalApi:
             self._stop("Hearth is closing.")
 
     def answer_waiting(self) -> bool:
-        """Answer waiting requests, as ApiAnswers."""
         return self._answers.answer_waiting()
 
     def load_ended(self, load: str, error: Exception | None = None) -> None:

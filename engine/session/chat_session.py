@@ -123,7 +123,6 @@ class ChatSession:
 
     @property
     def transformer(self) -> Transformer:
-        """The transformer for the current mode."""
         return self._transformer
 
     @property
@@ -326,7 +325,6 @@ class ChatSession:
             self.prompts.save_windows(self._cache, tokens, self._chat, self._computed_in)
 
     def _guesses(self) -> Guesses:
-        """Return the guesses of the next answer."""
         sources = own_sources(self.model, self._transformer, self._cache, self._record)
         if self.drafting is not None and (draft := self.drafting.draft) is not None:
             draft.begin(self._times)

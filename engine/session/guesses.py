@@ -77,7 +77,6 @@ class StepTimes:
         return is_recent and self.lost_s <= _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
-        """Record the time of a run of n_tokens."""
         if n_tokens > 1:
             self._n_without += 1
             if self.one_s:

@@ -72,7 +72,6 @@ class CallReader:
         self.is_complete = True
 
     def append(self, text: str) -> list[Part]:
-        """Add text to the answer. Return what it adds."""
         self._held += text
         found: list[Part] = []
         while (parts := self._step()) is not None:

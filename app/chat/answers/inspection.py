@@ -46,7 +46,6 @@ class Inspection:
 
     @property
     def ids(self) -> list[int]:
-        """The tokens of the answer."""
         return [row["id"] for row in self.rows]
 
     def text(self, token: int) -> str:

@@ -51,8 +51,6 @@ class SkippedChatError(Exception):
 
 
 class Text(NamedTuple):
-    """A part of a message."""
-
     text: str
 
 

@@ -242,7 +242,6 @@ class Store:
         return [_conversation(row) for row in rows]
 
     def drop_staged(self) -> None:
-        """Remove all staged chats."""
         while True:
             with self._transaction() as db:
                 some = "SELECT rowid FROM conversation WHERE deleted_at = ? LIMIT ?"

@@ -47,7 +47,6 @@ class ToolServersController(QObject):
         return len(self.servers.servers) >= MAX_SERVERS
 
     def state(self, server_id: str) -> ServerState:
-        """Return how a server is doing."""
         return self._tools.state(server_id)
 
     def listed(self, server_id: str) -> tuple[ListedTool, ...]:

@@ -118,7 +118,6 @@ class AnswerColumn(QFrame):
             self._show(message.stats or {})
 
     def set_status(self, status: EngineStatus) -> None:
-        """Show progress while the answer is in progress."""
         if self.is_writing and self.answer is not None:
             self.answer.set_status(status)
             self.state.setText(status.word if status.working else tr("Waiting"))

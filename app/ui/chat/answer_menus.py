@@ -105,7 +105,6 @@ class AnswerMenus(QObject):
     # --- opening
 
     def open_presets(self) -> None:
-        """Open or close the menu of presets and modes."""
         if self.presets.is_open:
             self.presets.dismiss()
         elif (anchor := self._anchor()) is not None:
@@ -134,7 +133,6 @@ class AnswerMenus(QObject):
         self.thinking.popup(button.mapToGlobal(button.rect().topLeft()) - QPoint(0, self.thinking.sizeHint().height()))
 
     def open_sampling(self) -> None:
-        """Open the sampling settings of this chat."""
         if (anchor := self._anchor()) is not None:
             self._show_sampling()
             self.sampling.open_at(anchor)
@@ -155,7 +153,6 @@ class AnswerMenus(QObject):
         return self._open(personas_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
 
     def edit_prompts(self) -> PresetStoreDialog[Any]:
-        """Open the dialog with all saved prompts."""
         from app.ui.chat.preset_dialogs import prompts_dialog
 
         store = self.setup.choices.prompts
@@ -199,7 +196,6 @@ class AnswerMenus(QObject):
 
     @property
     def _made(self) -> list[Popover]:
-        """The menus that have been built."""
         return [self.__dict__[name] for name in ("presets", "personas", "sampling") if name in self.__dict__]
 
     def _owner(self) -> QWidget:

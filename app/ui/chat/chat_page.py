@@ -202,7 +202,6 @@ class ChatPage(QFrame):
         self.transcript.add_message(message)
 
     def append_text(self, message_id: str, text: str) -> None:
-        """Append text to an answer in progress."""
         self.transcript.append_text(message_id, text)
 
     def finish_message(self, message: Message) -> None:

@@ -273,7 +273,6 @@ class PresetStoreDialog(QDialog, Generic[T]):
             self.import_file(Path(path))
 
     def import_file(self, path: Path) -> None:
-        """Import the presets of a file, and report the result."""
         self.flush()
         try:
             added, left_out = self.store.import_file(path)

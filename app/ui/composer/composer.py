@@ -55,7 +55,6 @@ class ModelButton(Button):
 
     @property
     def words(self) -> str:
-        """The full text."""
         return self.text().replace("&&", "&")
 
     def set_state(self, words: str, working: bool) -> None:
@@ -291,7 +290,6 @@ class Composer(QFrame):
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def choose_files(self) -> None:
-        """Ask for files to attach."""
         dialog = QFileDialog(self.window(), tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)

@@ -183,7 +183,6 @@ class ContextPopup(Popover):
         self.place()
 
     def show_count(self, status: EngineStatus, count: CountResult | None) -> None:
-        """Show the current figures."""
         if count is not None and not status.answering:
             free = max(count.context_total - count.tokens, 0)
             self.figure.setText(

@@ -122,7 +122,6 @@ class MessageField(QTextEdit):
         self._show(text)
 
     def insert(self, text: str) -> None:
-        """Replace the selection by a text."""
         self._folded.insert(text)
         self.ensureCursorVisible()
 

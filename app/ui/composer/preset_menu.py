@@ -36,7 +36,6 @@ NAMES = {
 
 
 def figure(preset: Preset, settings_decide: bool) -> str:
-    """Return a short description of a preset."""
     if preset.id == BALANCED:
         return tr("As in Settings") if settings_decide else tr("The model's own")
     if preset.about:

@@ -130,7 +130,6 @@ class ToolsButton(Button):
         return self._menu
 
     def set_tools(self, offer: ToolOffer) -> None:
-        """Show the tools of the open chat."""
         self._offer = offer
         n = offer.n_on
         self.setText(figure(n) if n else "")

@@ -73,7 +73,6 @@ class LiveCard(QWidget):
             say_changed(self)
 
     def inside(self) -> QRectF:
-        """Return the rectangle for the content."""
         side, top = theme.px(self.side_px), theme.px(self.top_px)
         return QRectF(self.rect()).adjusted(side, top, -side, -top)
 

@@ -213,7 +213,6 @@ class ModelActions(QObject):
             self.ask_import(path)
 
     def pick_folder(self) -> None:
-        """Ask for a model folder to add."""
         path = QFileDialog.getExistingDirectory(self.page, tr("Add a model folder"))
         if path:
             self.ask_import(path)
@@ -232,7 +231,6 @@ class ModelActions(QObject):
         dialog.open()
 
     def ask_token(self) -> None:
-        """Ask for an access token of the hub."""
         dialog = TokenDialog(self.page)
         dialog.chosen.connect(self.controller.set_token)
         dialog.destroyed.connect(lambda: setattr(self, "_token", None))

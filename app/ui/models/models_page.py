@@ -217,7 +217,6 @@ class ModelsPage(QFrame):
         self._show_rows()  # a banner's primary button must be the only one
 
     def show_here(self) -> None:
-        """Show the models on this PC and the downloads."""
         self.search.clear()
         self.filters.pick("here")
 

@@ -66,7 +66,6 @@ class EraseDialog(Dialog):
 
     @property
     def names(self) -> list[str]:
-        """The names of the chosen groups."""
         return [name for name, toggle in self.toggles.items() if toggle.isChecked()]
 
     def _total(self) -> str:

@@ -44,14 +44,12 @@ class WindowSettings(QObject):
     # --- changes
 
     def take(self, settings: AppSettings) -> None:
-        """Apply changed settings."""
         before, self.current = self.current, settings
         if any(getattr(settings, name) != getattr(before, name) for name in ("theme", "text_px", "contrast")):
             apply_look(settings)
         self.changed.emit(settings)
 
     def set(self, **values: object) -> None:
-        """Change some settings."""
         self.take(replace(self.current, **values))  # type: ignore[arg-type]
 
     def resize_text(self, step: int | None) -> None:

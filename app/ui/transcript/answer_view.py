@@ -179,7 +179,6 @@ class AnswerView(MessageView):
                 self._show_result()
 
     def finish(self, message: Message) -> None:
-        """Show the final state of the answer."""
         self.message = message
         was_writing, self._writing = self._writing, False
         self._parts.draw_diagrams()
@@ -202,7 +201,6 @@ class AnswerView(MessageView):
         self._show_result()
 
     def _parse_again(self) -> None:
-        """Parse the whole text."""
         self._parser, self._before = BlockParser(self._sources.known), None
         self._parser.feed(split(self.text).answer)
         if not self._writing:
@@ -414,7 +412,6 @@ class AnswerView(MessageView):
         return menu
 
     def show_figures(self) -> None:
-        """Open the table of all figures."""
         AnswerFigures(self.message.stats or {}, self.window()).open_at(self.stats)
 
     def _show_result(self) -> None:

@@ -139,7 +139,6 @@ class ThoughtView(FoldingRow):
         return shown
 
     def begin(self) -> None:
-        """Show that the model is thinking."""
         self._show(tr("Thinking"), "", working=True)
         if not self.chosen:
             self.set_open(True)

@@ -86,7 +86,6 @@ class CardFrame(QWidget):
     # --- painting
 
     def inside(self) -> QRectF:
-        """Return the rectangle for the content."""
         side, top = theme.px(SIDE_PX), theme.px(TOP_PX)
         return QRectF(self.rect()).adjusted(side, top, -side, -top)
 

@@ -81,7 +81,6 @@ class BatchRunner:
         self._gpu.synchronize()
 
     def reset_times(self) -> None:
-        """Clear the measured times."""
         for program in (*self._first, *self._programs):
             if isinstance(program, Program):
                 program.reset_times()

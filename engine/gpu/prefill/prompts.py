@@ -144,7 +144,6 @@ class Prompts:
 
     @property
     def n_kept(self) -> int:
-        """As GpuPrefill.n_kept."""
         return 0 if self._prefill is None else self._prefill.n_kept
 
     def run(

@@ -131,7 +131,6 @@ class TokenRunner:
             raise failure
 
     def reset_times(self) -> None:
-        """Clear the measured times."""
         self._eager_s.clear()
         for program in self._all_programs():
             program.reset_times()

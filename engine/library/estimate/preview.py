@@ -161,8 +161,6 @@ class Previews:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """The arguments of one preview."""
-
     known: KnownModel
     sizes: ModelBytes
     machine: KnownMachine

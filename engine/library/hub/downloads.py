@@ -121,7 +121,6 @@ class Downloads:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a download is running or queued."""
         with self._lock:
             return any(entry.kept.state in ("queued", *ACTIVE) for entry in self._entries.values())
 

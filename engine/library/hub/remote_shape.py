@@ -31,8 +31,6 @@ class Reader(Protocol):
 
 
 class RemoteName(Protocol):
-    """A file on a hub."""
-
     @property
     def repo(self) -> str: ...
     @property

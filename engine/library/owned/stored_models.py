@@ -171,7 +171,6 @@ def file_below(folder: Path, name: str) -> Path:
 
 
 def with_remarks(model: StoredModel, remarks: Remarks | None) -> StoredModel:
-    """Return the model with the facts applied."""
     return model if remarks is None else replace(model, **asdict(remarks))
 
 

@@ -50,7 +50,6 @@ class Services:
         self._closed = False
 
     def tell(self, topic: str) -> None:
-        """Report a change of the topic."""
         self._changed(topic)
 
     @property

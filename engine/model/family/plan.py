@@ -266,7 +266,6 @@ def plan_drafts(config: ModelConfig, layout: Layout, n_layers: int, present: Col
 
 
 def _bias_of(foreign: str) -> str:
-    """Return the name of the bias for a weight of this name."""
     name = foreign.removesuffix(".weight")
     return f"{name}.bias" if name != foreign else f"{foreign}_bias"
 

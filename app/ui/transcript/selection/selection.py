@@ -352,7 +352,6 @@ class TextSelection(QObject):
     # --- menu
 
     def set_has_notes(self, has_notes: bool) -> None:
-        """Set whether the chat has notes of a project."""
         self._has_notes = has_notes
 
     def make_menu(self, point: QPoint) -> Menu:
@@ -383,8 +382,6 @@ class TextSelection(QObject):
 
 
 class _Copy:
-    """A copy that is made in slices."""
-
     def __init__(self, passages: Iterator[Passage], mode: QClipboard.Mode, as_markdown: bool) -> None:
         self.mode = mode
         self._coming, self._as_markdown = passages, as_markdown

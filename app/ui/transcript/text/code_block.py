@@ -251,7 +251,6 @@ class CodeBlockView(QFrame):
         return self.level * theme.px(LIST_INDENT)
 
     def update_block(self, block: CodeBlock) -> None:
-        """Show the current state of the block."""
         if block.language != self.text.language or not self._label.words:
             self.text.language = block.language
             self._label.setText(block.language or tr("code"))
