@@ -39,7 +39,7 @@ TITLES: dict[str, str] = {
     "pause": noted("Couldn't pause the download"),
     "resume": noted("Couldn't resume the download"),
     "cancel_download": noted("Couldn't cancel the download"),
-    "forget_download": noted("Couldn't remove the download from the list"),
+    "remove_download": noted("Couldn't remove the download from the list"),
     "import": noted("Couldn't add the model"),
     "remove": noted("Couldn't delete {model}"),
     "restore": noted("Couldn't restore {model}"),

@@ -53,7 +53,7 @@ class Problems(QObject):
         self._chat = chat
         self._choose()
 
-    def forget_chat(self, chat: str) -> None:
+    def discard_chat(self, chat: str) -> None:
         """Remove all problems of a deleted chat."""
         for key in [key for key in self._known if key[1] == chat]:
             del self._known[key]

@@ -195,7 +195,7 @@ class Setting:
             return f"{self.name} is {shown}; it must be {'a whole number' if self.kind == 'whole' else 'a number'}."
         # Written so that NaN, which JSON files can hold, fails too.
         if low is not None and high is not None and not low <= value <= high:
-            return f"{self.name} is {shown}; it must lie between {low:.10g} and {high:.10g}."
+            return f"{self.name} is {shown}; it must be between {low:.10g} and {high:.10g}."
         return None
 
 
@@ -398,7 +398,6 @@ def worded(setting: Setting) -> Setting:
 
 
 def description_of(name: str) -> Setting:
-    """Return the description of one field."""
     return next(one for one in described() if one.name == name)
 
 
@@ -485,7 +484,7 @@ def _parsed(data: bytes) -> dict[str, Any] | str:
     except (ValueError, RecursionError):
         return "is damaged: it is not JSON."
     if not isinstance(values, dict):
-        return "is damaged: it holds no object."
+        return "is damaged: it is not a JSON object."
     version = values.get("schema_version")
     if isinstance(version, bool) or not isinstance(version, int) or version < min(_MIGRATIONS, default=SCHEMA_VERSION):
         return f"is damaged: its schema version is {version!r}."

@@ -113,7 +113,6 @@ class StoredData:
 
     @property
     def folders(self) -> set[Path]:
-        """The folders in which Hearth stores data."""
         return set(self._roots.values())
 
     def files(self, group: Group) -> list[Path]:

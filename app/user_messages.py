@@ -229,7 +229,7 @@ def describe(
     """Return the message for a failure.
 
     during: what was running, if the caller knows. model: the model's display name. is_starter: it is the bundled
-    model, so loading that is no remedy.
+    model, so loading that does not help.
     """
     if isinstance(error, protocol.Failed):
         if error.crash:

@@ -54,7 +54,7 @@ def parse_activation(text: object) -> tuple[str, float]:
     shown = repr(str(text)[:60])
     name, colon, number = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name not in ACTIVATIONS and name not in known:
-        raise InvalidRequestError(f"Unknown activation {shown}; known are {', '.join(known)}.")
+        raise InvalidRequestError(f"Unknown activation {shown}; supported: {', '.join(known)}.")
     if not name.startswith("fatrelu"):
         if colon:
             raise InvalidRequestError(f"The activation {name} has no threshold; {shown} was given.")
@@ -230,7 +230,7 @@ class ModelConfig:
         check_encoder(self)
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
-                raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
+                raise ModelFormatError(f"Special token {token} is outside the vocabulary of {self.vocab_size}.")
 
     def _check_features(self) -> None:
         for name in ("rope_theta_local", "attention_scale", "attention_softcap", "logit_softcap", "logit_scale",
@@ -365,12 +365,10 @@ class ModelConfig:
 
     @property
     def all_placed_neurons(self) -> int:
-        """Those of all layers."""
         return sum(map(self.placed_neurons_of, range(self.n_layers)))
 
     @property
     def expert_layers(self) -> tuple[int, ...]:
-        """Layers with a router and experts."""
         others = {*self.mixer_only_layers, *filter(self.is_dense, range(self.n_layers))}
         return tuple(i for i in range(self.n_layers) if self.n_experts and i not in others)
 
@@ -496,7 +494,7 @@ class SamplingConfig:
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if not _is_number(value, whole=name == "top_k") or not low <= value <= high:
-                raise InvalidRequestError(f"{name} is {value!r}; it must lie between {low} and {high}.")
+                raise InvalidRequestError(f"{name} is {value!r}; it must be between {low} and {high}.")
         if self.max_tokens is not None and (not _is_number(self.max_tokens, whole=True) or self.max_tokens < 1):
             raise InvalidRequestError(f"max_tokens is {self.max_tokens!r}; at least 1 is needed.")
         if self.thinking is not None and self.thinking not in LEVELS:
@@ -505,7 +503,7 @@ class SamplingConfig:
         if self.thought_tokens is not None and (not _is_number(self.thought_tokens, True) or self.thought_tokens < 0):
             raise InvalidRequestError(f"thought_tokens is {self.thought_tokens!r}; a whole number from 0 is needed.")
         if self.seed is not None and (not _is_number(self.seed, whole=True) or not 0 <= self.seed < 1 << 63):
-            raise InvalidRequestError(f"The seed {self.seed!r} must lie between 0 and 2^63 - 1.")
+            raise InvalidRequestError(f"The seed {self.seed!r} must be between 0 and 2^63 - 1.")
         if not isinstance(self.stop, tuple) or not all(isinstance(text, str) for text in self.stop):
             raise InvalidRequestError(f"stop is {self.stop!r}; a list of texts is needed.")
 
@@ -513,7 +511,7 @@ class SamplingConfig:
         """Return a copy with the given fields replaced. Raises: InvalidRequestError for unknown names."""
         known = {field.name for field in fields(self)}
         if unknown := sorted(set(values) - known):
-            raise InvalidRequestError(f"Unknown sampling value {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+            raise InvalidRequestError(f"Unknown sampling value {unknown[0]!r}; supported: {', '.join(sorted(known))}.")
         if isinstance(values.get("stop"), list):
             values = {**values, "stop": tuple(values["stop"])}
         return replace(self, **values)
@@ -545,22 +543,22 @@ class EngineConfig:
         if not (_is_number(self.sequences, whole=True) and 1 <= self.sequences <= 32):
             raise InvalidRequestError(f"{self.sequences!r} sequences at once were asked for; 1 to 32 can be decoded.")
         if self.mode not in MODES:
-            raise InvalidRequestError(f"Unknown mode {self.mode!r}; known are {', '.join(MODES)}.")
+            raise InvalidRequestError(f"Unknown mode {self.mode!r}; supported: {', '.join(MODES)}.")
         if self.device not in DEVICES:
-            raise InvalidRequestError(f"Unknown device {self.device!r}; known are {', '.join(DEVICES)}.")
+            raise InvalidRequestError(f"Unknown device {self.device!r}; supported: {', '.join(DEVICES)}.")
         if self.backend not in BACKENDS:
-            raise InvalidRequestError(f"Unknown backend {self.backend!r}; known are {', '.join(BACKENDS)}.")
+            raise InvalidRequestError(f"Unknown backend {self.backend!r}; supported: {', '.join(BACKENDS)}.")
         if self.kv_cache is not None and self.kv_cache not in KV_CODECS:
             raise InvalidRequestError(
-                f"Unknown codec {self.kv_cache!r} for keys and values; known are {', '.join(KV_CODECS)}."
+                f"Unknown codec {self.kv_cache!r} for keys and values; supported: {', '.join(KV_CODECS)}."
             )
         if self.threads is not None and not (_is_number(self.threads, whole=True) and 1 <= self.threads <= 1024):
-            raise InvalidRequestError(f"threads is {self.threads!r}; it must lie between 1 and 1024.")
+            raise InvalidRequestError(f"threads is {self.threads!r}; it must be between 1 and 1024.")
         if self.context is not None and not (_is_number(self.context, whole=True) and 8 <= self.context <= 1 << 24):
-            raise InvalidRequestError(f"context is {self.context!r}; it must lie between 8 and {1 << 24} tokens.")
+            raise InvalidRequestError(f"context is {self.context!r}; it must be between 8 and {1 << 24} tokens.")
         budget = self.vram_budget_gib
         if budget is not None and not (_is_number(budget) and 0 < budget <= 4096):
-            raise InvalidRequestError(f"The VRAM budget is {budget!r} GiB; it must lie above 0, and up to 4096.")
+            raise InvalidRequestError(f"The VRAM budget is {budget!r} GiB; it must be above 0, and up to 4096.")
         if self.hardware_file is not None and not isinstance(self.hardware_file, str):
             raise InvalidRequestError(f"The hardware file is {self.hardware_file!r}; a path is needed.")
         if self.activation is not None:
@@ -571,7 +569,7 @@ class EngineConfig:
         """Create from plain values of the protocol. Raises: InvalidRequestError for unknown names."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise InvalidRequestError(f"Unknown engine setting {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+            raise InvalidRequestError(f"Unknown engine setting {unknown[0]!r}; supported: {', '.join(sorted(known))}.")
         return cls(**values)
 
 

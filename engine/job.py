@@ -45,7 +45,6 @@ class Job:
     progress: Progress = _ignore
 
     def reporting(self, progress: Progress) -> Job:
-        """Return this job with another progress callback."""
         return replace(self, progress=progress)
 
     def part(self, start: int, stop: int, total: int) -> Job:
@@ -66,7 +65,6 @@ class StagedJob:
     stage: Callable[[str], Progress] = _ignore_stage
 
     def at(self, stage: str) -> Job:
-        """Return the job of that stage."""
         return Job(self.cancelled, self.stage(stage))
 
 

@@ -59,7 +59,9 @@ def _check_parts(config: ModelConfig) -> None:
         return
     for layers in (alone, without):
         if list(layers) != sorted(set(layers)) or not all(_is_whole(i) and 0 <= i < config.n_layers for i in layers):
-            raise ModelFormatError(f"The layers {str(layers)[:60]} that have an FFN alone, or none, are invalid.")
+            raise ModelFormatError(
+                f"The list of layers with only an FFN, or without one, is invalid: {str(layers)[:60]}."
+            )
     if {*alone} & {*without, *config.delta_layers} or len(without) == config.n_layers:
         raise ModelFormatError("Each layer of a model has attention, a state or an FFN, and some layers have an FFN.")
     if config.n_attention_layers < 1:

@@ -23,7 +23,6 @@ class LoadSteps:
         self._now, self._since = name, time.perf_counter()
 
     def end(self) -> None:
-        """End the current step."""
         if self._now:
             taken = time.perf_counter() - self._since
             self.seconds[self._now] = self.seconds.get(self._now, 0.0) + taken
@@ -42,7 +41,6 @@ class LoadSteps:
         return ", ".join(words)
 
     def tell(self) -> None:
-        """Log the steps."""
         self.end()
         if self.seconds:
             log.info("Loading took %.2f s: %s", sum(self.seconds.values()), self)

@@ -73,7 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments."""
     parser = argparse.ArgumentParser(
         prog="python3 installer/build.py", description="Build Hearth for distribution.",
         epilog="Then try what was built: python3 installer/smoke_test.py build/program/hearth",

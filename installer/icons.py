@@ -43,7 +43,6 @@ def png(size_px: int) -> bytes:
 
 
 def drawing(size_px: int) -> str:
-    """The SVG for a size."""
     text = DRAWING.read_text(encoding="utf-8")
     return text if size_px >= _BORDER_FROM_PX else text.replace(_BORDER, "")
 

@@ -80,7 +80,6 @@ class Tree:
 
 
 def metainfo(template: Path, version: str, made_at_s: int) -> str:
-    """The metainfo with this release in it."""
     day = datetime.fromtimestamp(made_at_s, UTC).strftime("%Y-%m-%d")
     return template.read_text(encoding="utf-8").replace("@VERSION@", version).replace("@DATE@", day)
 

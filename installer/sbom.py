@@ -29,7 +29,7 @@ def write(program: Path, target: Path, version: str, made_at_s: int) -> Path:
     """
     parts = components(program)
     if not parts:
-        raise BuildError(f"{program} holds no packages.", "build the program again.")
+        raise BuildError(f"{program} has no packages.", "build the program again.")
     own: dict[str, Any] = {"type": "application", "bom-ref": PROJECT, "name": "Hearth", "version": version,
                            "licenses": [{"license": {"id": "MIT"}}]}  # fmt: skip
     document = {

@@ -63,7 +63,6 @@ class Venv:
         return int(found.group(1)), int(found.group(2))
 
     def site_packages(self) -> Path:
-        """Where its packages are."""
         if os.name == "nt":
             return self.path / "Lib" / "site-packages"
         major, minor = self.version() or sys.version_info[:2]

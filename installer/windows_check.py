@@ -92,8 +92,6 @@ class CheckError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of the check came to."""
-
     name: str
     seconds: float
     tries: int

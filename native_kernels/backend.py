@@ -48,7 +48,7 @@ class PackedMatrix:
 
     def __post_init__(self) -> None:
         if self.codec not in ROW_CODECS:
-            raise ValueError(f"unknown codec {self.codec!r}; known are {', '.join(ROW_CODECS)}")
+            raise ValueError(f"unknown codec {self.codec!r}; supported: {', '.join(ROW_CODECS)}")
         dtype = np.dtype(_DTYPES.get(self.codec, np.uint8))
         width = self.n_cols if self.codec in _DTYPES else self.block_codec.n_bytes(self.n_cols)
         data = self.data
@@ -87,7 +87,6 @@ class PackedMatrix:
 
     @property
     def block_codec(self) -> Codec:
-        """The codec that decodes the data."""
         return ROW_CODECS[self.codec]
 
     @property
@@ -172,7 +171,6 @@ class DeltaInput(NamedTuple):
     beta: F32
 
     def rows(self, some: slice) -> DeltaInput:
-        """Return some of the positions."""
         return DeltaInput(*(one[some] for one in self))
 
 
@@ -204,7 +202,6 @@ class ShortConvInput(NamedTuple):
     gate: F32
 
     def rows(self, some: slice) -> ShortConvInput:
-        """Return some of the positions."""
         return ShortConvInput(*(one[some] for one in self))
 
 

@@ -40,7 +40,6 @@ class KvLayout:
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of one number."""
         return _VALUE_BYTES[self.codec]
 
     @property

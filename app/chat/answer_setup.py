@@ -90,7 +90,6 @@ class AnswerSetup(QObject):
 
     @property
     def _model(self) -> str:
-        """The key of the model that answers."""
         return self._policy.known_as(self.chat.choices.in_force, self.chat.model)
 
     @property
@@ -215,7 +214,7 @@ class AnswerSetup(QObject):
     def _set_default(self, model: str, values: Mapping[str, Any] | None) -> None:
         self.choices.set_default(model, values)
         written = self.choices.to_json()
-        self._save("save the choices for answers", lambda: self.choices.save(written))
+        self._save("save the answer settings", lambda: self.choices.save(written))
         self.changed.emit()
 
     def save_preset(self, name: str) -> None:

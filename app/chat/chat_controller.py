@@ -269,7 +269,6 @@ class ChatController(QObject):
 
     @Slot(object)
     def act(self, act: MessageAction) -> None:
-        """Apply an action to a message of the open chat."""
         if self.opened.id is None:
             return
         if act.call_id:
@@ -403,7 +402,6 @@ class ChatController(QObject):
 
     @Slot(str)
     def open(self, conversation_id: str) -> None:
-        """Open a chat at its end."""
         self.opened.open(conversation_id)
 
     @Slot(str, str, str)
@@ -438,7 +436,7 @@ class ChatController(QObject):
         self.rounds.stop(conversation_id)
         was_open = self.opened.is_or_will_be(conversation_id)
         self._memory.delete(conversation_id)
-        self.problems.forget_chat(conversation_id)
+        self.problems.discard_chat(conversation_id)
         if was_open:
             self.new_chat()
         self.toast.emit(tr("Chat moved to the bin"), partial(self._undo_delete, conversation_id, was_open))
@@ -498,7 +496,6 @@ class ChatController(QObject):
 
     @Slot()
     def load_last(self) -> None:
-        """Load the model that was loaded last."""
         self.switch.load_last()
 
     @Slot()

@@ -102,7 +102,6 @@ class ChatFolders(QObject):
     # --- projects
 
     def read_projects(self) -> None:
-        """Read the small file of projects."""
         self.projects.read()
         self.projects_changed.emit()
 
@@ -144,7 +143,6 @@ class ChatFolders(QObject):
         self._memory.read_bin(then)
 
     def restore(self, conversation_id: str) -> None:
-        """Restore a deleted chat."""
         if self._memory.restore(conversation_id):
             self.toast.emit(tr("Chat restored"), None)
 

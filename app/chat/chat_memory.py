@@ -454,7 +454,7 @@ class ChatMemory(QObject):
         self._keep("save what was recorded of tokens", save)
 
     def read_inspection(self, message_id: str, then: Callable[[Inspection | None], None]) -> None:
-        """Read what was recorded of an answer's tokens; None: nothing."""
+        """Read the recorded tokens of an answer; None: not recorded."""
 
         def read() -> Inspection | None:
             data = self._stored.inspection(message_id)

@@ -67,7 +67,7 @@ class ContextCount(QObject):
         self.ask_soon()
 
     @Slot()
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Count again soon: another chat was opened."""
         self.counted.emit(None)
         self.begin_anew()

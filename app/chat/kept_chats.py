@@ -40,7 +40,7 @@ class KeptChats(QObject):
 
     def _tell(self) -> None:
         self._known = self._ids()
-        self._engine.keep_prompts(self._folder, sorted(self._known), int(self._quota_gb * 1e9))
+        self._engine.store_prompts(self._folder, sorted(self._known), int(self._quota_gb * 1e9))
 
     def _ids(self) -> set[str]:
         return {chat.id for chat in self._memory.conversations()}

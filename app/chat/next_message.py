@@ -39,7 +39,6 @@ class NextMessage(QObject):
         answers.ended.connect(self._answer_ended)
 
     def of(self, chat: str) -> Unsent | None:
-        """Return the waiting message of a chat."""
         conversation = self._memory.conversation(chat)
         return conversation.queued if conversation is not None else None
 

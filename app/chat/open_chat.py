@@ -30,7 +30,6 @@ class OpenChat(QObject):
         self._wanted_message = ("", "")  # to show in that chat, and the text to mark
 
     def is_or_will_be(self, conversation_id: str) -> bool:
-        """Return whether a chat is open, or will be once it is read."""
         return conversation_id in (self.id, self._wanted)
 
     def show(self, conversation: Conversation | None) -> None:

@@ -61,7 +61,7 @@ class ToolRounds(QObject):
         self._chats: dict[tuple[str, str], str] = {}  # of those calls
         self._questions: dict[tuple[str, str], OpenQuestion] = {}  # of the servers of those calls
         box.asked.connect(self._ask)
-        memory.changed.connect(self._forget_folders)
+        memory.changed.connect(self._clear_folders)
         memory.imported.connect(self._ask_in)
 
     # --- states
@@ -215,7 +215,7 @@ class ToolRounds(QObject):
             if (message := self._message(chat, message_id)) is not None:
                 self.changed.emit(chat, message)
 
-    def _forget(self, message_id: str, call_id: str) -> threading.Event | None:
+    def _discard(self, message_id: str, call_id: str) -> threading.Event | None:
         """Forget a call that has ended or is cancelled; a question of its server is cancelled."""
         self._chats.pop((message_id, call_id), None)
         if (opened := self._questions.pop((message_id, call_id), None)) is not None:
@@ -258,7 +258,7 @@ class ToolRounds(QObject):
             self._consents.drop(conversation.folder)
             self._save_consents()
 
-    def _forget_folders(self) -> None:
+    def _clear_folders(self) -> None:
         """Forget the consents of folders that have no chat any more: another folder may get the name."""
         if self._memory.is_sound is not None:
             self._ask_in(self._consents.folders - {one.folder for one in self._memory.conversations()})
@@ -281,7 +281,7 @@ class ToolRounds(QObject):
             if all(call.has_ended for call in message.calls):
                 continue
             for call in message.calls:
-                if (cancelled := self._forget(message.id, call.id)) is not None:
+                if (cancelled := self._discard(message.id, call.id)) is not None:
                     cancelled.set()
             calls = tuple(one if one.has_ended else replace(one, state=CallState.NOT_RUN) for one in message.calls)
             self._update(chat, replace(message, calls=calls))
@@ -298,7 +298,7 @@ class ToolRounds(QObject):
 
     def _ended(self, chat: str, message_id: str, call_id: str, result: ToolResult, seconds: float) -> None:
         call = self._call(chat, message_id, call_id)
-        if self._forget(message_id, call_id) is None or call is None or self._is_closed:
+        if self._discard(message_id, call_id) is None or call is None or self._is_closed:
             return  # it was stopped, or the chat is gone
         state = CallState.FAILED if result.is_error else CallState.DONE
         text = self._cut(chat, message_id, result.text)

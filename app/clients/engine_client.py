@@ -76,7 +76,7 @@ class EngineClient(QObject):
         self._notes: tuple[str, ...] = ()  # the last notes on placement
         self._is_gpu_lost = False  # to this process
         self._watching = False
-        self._keeps: protocol.KeepPrompts | None = None  # the last one
+        self._keeps: protocol.StorePrompts | None = None  # the last one
         self._serve_id = ""  # of the last request to the local server
         self._threads = ""  # number of threads, as text
         worker.happened.connect(self._on_event)
@@ -239,9 +239,9 @@ class EngineClient(QObject):
             self._watching = on
             self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}", on))
 
-    def keep_prompts(self, folder: Path, chats: list[str], quota_bytes: int) -> None:
-        """Keep what is computed for these chats on disk, as protocol.KeepPrompts; also after a restart."""
-        self._keeps = protocol.KeepPrompts("", str(folder), chats, quota_bytes)
+    def store_prompts(self, folder: Path, chats: list[str], quota_bytes: int) -> None:
+        """Keep what is computed for these chats on disk, as protocol.StorePrompts; also after a restart."""
+        self._keeps = protocol.StorePrompts("", str(folder), chats, quota_bytes)
         self._send_keeps()
 
     def _send_keeps(self) -> None:

@@ -158,7 +158,7 @@ class ProcessHost(QObject):
         self._log = BoundedLog(log_folder / f"{name}.log")
         self._folder = log_folder
         self._process = QProcess(self)  # serves one child after the other
-        self._is_up = False  # a child was started and has not been seen to end
+        self._is_up = False  # a child process was started, and its end was not reported yet
         self._buffer = bytearray()
         self._greeted = False
         self._closing = False

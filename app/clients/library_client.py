@@ -26,7 +26,7 @@ TRIES = 2  # a request that was running may be what killed the process
 # Idempotent jobs: the library keeps what the first try did.
 _REPEATABLE = {
     "machine", "catalogue", "estimate", "search", "look", "library", "downloads", "download", "pause", "resume",
-    "cancel_download", "forget_download", "relocate", "verify", "repair", "prepare_plan", "prepare", "idle", "token",
+    "cancel_download", "remove_download", "relocate", "verify", "repair", "prepare_plan", "prepare", "idle", "token",
     "measured",
 }  # fmt: skip
 

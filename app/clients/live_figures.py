@@ -137,7 +137,6 @@ class LiveFigures:
             self.measured = live
 
     def take_result(self, result: GenerationResult) -> None:
-        """Take a finished answer."""
         self.result = result
 
     def take_sample(self, sample: MachineSample, now: float) -> None:

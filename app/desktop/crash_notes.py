@@ -84,7 +84,6 @@ def mark_running(folder: Path) -> None:
 
 
 def mark_ended() -> None:
-    """Mark the end of this run as normal."""
     global _marked
     mark, _marked = _marked, None
     if mark is not None:

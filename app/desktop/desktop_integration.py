@@ -90,7 +90,6 @@ class DesktopIntegration(QObject):
         self.tray.quit.connect(self._window.ask_to_quit)
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Apply settings."""
         self.sleep.set_allowed(settings.stay_awake)
         self.notices.allowed = settings.notify
         self.tray.set_there(settings.tray)
@@ -200,7 +199,7 @@ class DesktopIntegration(QObject):
         last, self._crash = self._crash, None
         if last is None:
             return
-        self._reads.run("read what is known of a crash", lambda: diagnostics.shown_at_a_crash(self._places.log),
+        self._reads.run("read the crash report", lambda: diagnostics.shown_at_a_crash(self._places.log),
                         lambda lines: self._show_crash(lines, last.stacks), _log_failure)  # fmt: skip
 
     def _show_crash(self, lines: list[str], has_stacks: bool) -> None:

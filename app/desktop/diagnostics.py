@@ -56,7 +56,6 @@ class Moment:
 
 
 def suggested_name(now: datetime) -> str:
-    """Return the suggested file name."""
     return f"hearth-report-{now:%Y-%m-%d-%H%M}.zip"
 
 

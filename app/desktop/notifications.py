@@ -26,8 +26,6 @@ _NOTES = Place("org.freedesktop.Notifications", "/org/freedesktop/Notifications"
 
 
 class Poster(Protocol):
-    """A way to show a notification."""
-
     clicked: Any  # Signal()
 
     def show(self, title: str, sentence: str) -> None: ...

@@ -60,7 +60,6 @@ class SleepInhibitor(QObject):
         self._update()
 
     def set_allowed(self, allowed: bool) -> None:
-        """Set whether the user allows it at all."""
         self._allowed = allowed
         self._update()
 

@@ -59,7 +59,7 @@ class Updates(QObject):
     # --- the dialog
 
     def show(self) -> None:
-        """Show what is known. Asks for nothing."""
+        """Show the stored result of the last check. Makes no request."""
         dialog = UpdatesDialog(self._window, self.state)
         self.changed.connect(dialog.show_state)
         for signal, act in (

@@ -114,7 +114,6 @@ class Documents(QObject):
 
     @property
     def states(self) -> list[FolderState]:
-        """What is known of each folder."""
         return self._indexer.states()
 
     @property

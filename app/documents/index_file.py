@@ -195,7 +195,6 @@ class IndexFile:
                 )
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files with all that was kept of them."""
         with self._writing() as connection:
             for path in paths:
                 self._drop(connection, path)

@@ -128,7 +128,6 @@ class Indexer:
             return not work.folders or (not work.scans and not work.waiting and work.seen >= set(work.folders))
 
     def states(self) -> list[FolderState]:
-        """Return the state of each folder, in their order."""
         with self._there:
             work, files = self._work, list(self._files.values())
             waiting, folders = list(work.waiting), list(work.folders)

@@ -20,7 +20,7 @@ _LONGEST_HEADING = 120
 class Passage:
     """A section of a part's text. The passages of a part, joined, are its text.
 
-    part: its page, slide, sheet or chapter, from 1. name: of the part. heading: the headings that it stands under.
+    part: its page, slide, sheet or chapter, from 1. name: of the part. heading: the headings above it.
     line: its first line in the part, from 1.
     """
 

@@ -161,7 +161,7 @@ class KnownModels(QObject):
         else:
             self._soon.start()
 
-    def forget_estimate(self, model_id: str) -> None:
+    def discard_estimate(self, model_id: str) -> None:
         """Request a model's estimate again."""
         self._estimates.pop(model_id, None)
         self._ask_estimates()

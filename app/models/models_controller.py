@@ -187,7 +187,6 @@ class ModelsController(QObject):
 
     @Slot(str, str)
     def download_variant(self, repo: str, variant_name: str) -> None:
-        """Download one variant of a repository."""
         self._ask("download", {"repo": repo, "variant": variant_name}, self._take_download, repo)
 
     @Slot(str)
@@ -205,9 +204,9 @@ class ModelsController(QObject):
         self._ask("cancel_download", {"download": download_id}, None, self._download_name(download_id))
 
     @Slot(str)
-    def forget_download(self, download_id: str) -> None:
+    def remove_download(self, download_id: str) -> None:
         """Remove an ended download from the list."""
-        self._ask("forget_download", {"download": download_id}, None, self._download_name(download_id))
+        self._ask("remove_download", {"download": download_id}, None, self._download_name(download_id))
 
     # --- which model answers
 
@@ -339,7 +338,7 @@ class ModelsController(QObject):
             self._chat.choose_draft(draft)
 
     def _load_again(self, model_id: str) -> None:
-        self.known.forget_estimate(listed_id(model_id))
+        self.known.discard_estimate(listed_id(model_id))
         if self._uses(model_id):
             self._chat.load_model()
 
@@ -430,7 +429,7 @@ class ModelsController(QObject):
     def _restored(self, values: Values) -> None:
         if values.get("model"):
             self.known.put(from_json(InstalledModel, values["model"], "model"))
-            self.known.forget_estimate(values["model"]["id"])
+            self.known.discard_estimate(values["model"]["id"])
 
     def _imported(self, path: str, values: Values) -> None:
         self._restored(values)

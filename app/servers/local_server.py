@@ -54,7 +54,6 @@ class LocalServer(QObject):
         return self._loads
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Apply settings."""
         if _how(settings) == (self._on, self._port, self._loads, self._unload_after_s):
             return
         self._on, self._port, self._loads, self._unload_after_s = _how(settings)

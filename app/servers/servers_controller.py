@@ -41,7 +41,6 @@ class ServersController(QObject):
         self._looking: dict[str, str] = {}  # request ids by address
 
     def read(self) -> None:
-        """Read the small file."""
         self.book.read()
         self._emit_changed(keep=False)
 

@@ -369,7 +369,6 @@ class _OpenTable:
         return len(text), False
 
     def block(self, partial: str, closed: bool = False) -> TableBlock:
-        """Return the table as it is."""
         return TableBlock(self._html, self._head, self.rows)
 
 

@@ -130,15 +130,12 @@ def to_text(tex: str) -> str | None:
 
 
 class _Reader:
-    """Reads tokens one by one."""
-
     def __init__(self, tex: str) -> None:
         self._tokens: list[str] = _TOKEN.findall(re.sub(r"(?<!\\)%.*", "", tex))
         self._at = 0
         self._depth = 0
 
     def read_all(self) -> str:
-        """Read the whole formula."""
         text = self._read(lambda token: False)
         if self._at < len(self._tokens):
             raise UnknownFormulaError

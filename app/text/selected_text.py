@@ -50,7 +50,6 @@ class Selection:
 
 
 def whole_message(index: int) -> Selection:
-    """Select one message."""
     return Selection(Place(index, 0, 0), Place(index, FAR, FAR))
 
 

@@ -114,8 +114,6 @@ def _decimal(value: Fraction) -> str | None:
 
 
 class _Evaluation:
-    """Computes one tree."""
-
     def __init__(self, source: str, is_cancelled: Callable[[], bool]) -> None:
         self._source, self._is_cancelled = source, is_cancelled
         self._until = time.monotonic() + WITHIN_S

@@ -43,7 +43,6 @@ class FolderConsents:
 
     @property
     def folders(self) -> frozenset[str]:
-        """The folders that have consents."""
         return frozenset(self._folders)
 
     def of(self, folder: str) -> tuple[str, ...]:
@@ -51,7 +50,6 @@ class FolderConsents:
         return tuple(self._folders.get(folder, ())) if folder else ()
 
     def add(self, folder: str, scope: str) -> None:
-        """Allow a scope in a folder."""
         if folder and scope not in self.of(folder):
             self._folders.setdefault(folder, []).append(scope)
 

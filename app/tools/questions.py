@@ -179,7 +179,7 @@ def _number(value: Any) -> float:
 
 
 def _options(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
-    """Return the values to choose from and their words; (): it is no choice; None: they cannot be shown."""
+    """Return the values to choose from and their words; (): not a choice; None: they cannot be shown."""
     values, words = about.get("enum"), about.get("enumNames")
     if values is None:
         titled = about.get("oneOf", about.get("anyOf"))

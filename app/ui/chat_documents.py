@@ -67,7 +67,6 @@ class ChatDocuments(QObject):
         )  # fmt: skip
 
     def open_dialog(self) -> None:
-        """Open the dialog of all folders."""
         from app.ui.documents.documents_dialog import DocumentsDialog
 
         if self._models is not None and not self._models.rows:
@@ -75,7 +74,7 @@ class ChatDocuments(QObject):
         dialog = self._dialog = DocumentsDialog(self._window, self._documents, self._name_of_model, self._offered_model)
         dialog.model_menu_requested.connect(self._open_model_menu)
         dialog.folder_wanted.connect(lambda: self.ask_for_folder(switches_on=False))
-        dialog.finished.connect(self._forget_dialog)
+        dialog.finished.connect(self._discard_dialog)
         dialog.open()
 
     def _name_of_model(self, model: str) -> str:
@@ -120,7 +119,7 @@ class ChatDocuments(QObject):
         if page is not None:
             page.search.setText("Embedding")
 
-    def _forget_dialog(self) -> None:
+    def _discard_dialog(self) -> None:
         self._dialog = None
 
     def ask_for_folder(self, switches_on: bool = True) -> None:
@@ -146,7 +145,6 @@ class ChatDocuments(QObject):
 
     @Slot(list)
     def _offer_folders(self, folders: list[Path]) -> None:
-        """Ask whether dropped folders are documents of the chat."""
         n = len(folders)
         one = tr("Answer from “{name}”?", name=name_of(str(folders[0])))
         title = one if n == 1 else tr_n("Answer from {n} folder?", "Answer from {n} folders?", n, n=n)

@@ -42,7 +42,7 @@ class ChatTools(QObject):
         self._page, self._setup, self._box, self._servers = window.page, setup, box, servers
         self._window = window
         self._tool_servers: ToolServersController | None = None
-        self._tokens: int | None = None  # of the definitions of the tools that are on
+        self._tokens: int | None = None  # taken by the definitions of the active tools
         composer = self._page.composer
         chat.message_updated.connect(self._updated)
         chat.conversations_changed.connect(self._show_folder)
@@ -79,7 +79,6 @@ class ChatTools(QObject):
 
     @Slot()
     def show(self) -> None:
-        """Show what can be chosen, and what is on."""
         offer = replace(self._setup.tool_offer, has_consents=self._chat.has_tool_consents)
         self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
         self._page.empty.set_tools_send(any(tool.name in offer.on and not tool.is_local for tool in offer.tools))

@@ -64,7 +64,6 @@ class Finder(QObject):
         ]
 
     def open_shortcuts(self) -> None:
-        """Open the dialog with all shortcuts."""
         from app.ui.keyboard.shortcuts_dialog import ShortcutsDialog
 
         ShortcutsDialog(self._window, self._commands).open()

@@ -291,11 +291,9 @@ class MainWindow(WindowFrame):
         self.pages.show_chat()
 
     def show_models(self) -> None:
-        """Show the Models page."""
         self.pages.show_models()
 
     def show_live(self) -> None:
-        """Show the Live page."""
         self.pages.show_live()
 
     def _page_shown(self, name: str) -> None:
@@ -348,7 +346,6 @@ class MainWindow(WindowFrame):
         self.pages.set_status(status)
 
     def show_machine(self, facts: MachineFacts) -> None:
-        """Show what this PC has."""
         self.page.set_machine_line(machine_line(facts), bool(facts.gpu))
 
     def show_sample(self, sample: MachineSample) -> None:
@@ -394,15 +391,12 @@ class MainWindow(WindowFrame):
         return self.preferences.current
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Apply changed settings."""
         self.preferences.take(settings)
 
     def open_settings(self, name: str = "") -> None:
-        """Open the settings, at the named one."""
         self.preferences.open(name)
 
     def open_about(self, page: str = "model") -> None:
-        """Open the About dialog at one of its pages."""
         self.preferences.open_about(page)
 
     def set_note(self, name: str, words: str) -> None:

@@ -48,7 +48,6 @@ class Pages(QStackedWidget):
         self._answered_chat = ""
 
     def connect_models(self, controller: ModelsController) -> None:
-        """Set the controller of the Models page."""
         self._models = controller
 
     # --- showing a page
@@ -63,7 +62,6 @@ class Pages(QStackedWidget):
 
     @property
     def title(self) -> str:
-        """The title of the Models or Live page."""
         return tr("Live") if self.currentWidget() is self.live_page else tr("Models")
 
     def show_chat(self) -> None:
@@ -73,7 +71,6 @@ class Pages(QStackedWidget):
         self.chat.focus_composer()
 
     def show_models(self) -> None:
-        """Show the Models page."""
         if self._models is None:
             return
         page = self.models_page or self._build_models(self._models)
@@ -82,14 +79,12 @@ class Pages(QStackedWidget):
         page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def show_live(self) -> None:
-        """Show the Live page."""
         page = self.live_page or self._build_live()
         self.setCurrentWidget(page)
         self.shown.emit("live")
         page.neurons.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def run_model_action(self, name: str) -> None:
-        """Show the Models page and call a method of its ModelActions."""
         self.show_models()
         if self.model_actions is not None:
             getattr(self.model_actions, name)()
@@ -135,7 +130,6 @@ class Pages(QStackedWidget):
             self.live_page.show_machine()
 
     def show_live_event(self, live: Live) -> None:
-        """Show live figures of the model."""
         self._figures.take_live(live)
         if self.live_page is not None:
             self.live_page.set_live(live)
@@ -151,7 +145,6 @@ class Pages(QStackedWidget):
             self.live_page.set_chat(title)
 
     def set_seen(self, seen: bool) -> None:
-        """Set whether the window is visible."""
         self._seen = seen
         if self.live_page is not None:
             self.live_page.set_seen(seen)

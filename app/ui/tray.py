@@ -33,7 +33,6 @@ class Tray(QObject):
 
     @staticmethod
     def can_be() -> bool:
-        """Return whether this desktop has a tray."""
         return QSystemTrayIcon.isSystemTrayAvailable()
 
     def set_there(self, there: bool) -> None:

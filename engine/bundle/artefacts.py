@@ -128,7 +128,7 @@ def find(opened: OpenFiles, kind: Kind) -> Path | None:
         ) from error
 
 
-def is_kept(fingerprint: str, kind: Kind) -> bool:
+def is_stored(fingerprint: str, kind: Kind) -> bool:
     """Return whether the artefact folder has this kind for a model that is not a bundle."""
     return head_file(_root() / fingerprint, NAMES[kind]).is_file()
 
@@ -159,7 +159,7 @@ def check(opened: OpenFiles, kind: Kind) -> tuple[Path, str, str]:
     if isinstance(opened.source, BundleSource):
         manifest = opened.source.manifest
         if manifest.artefacts[kind].files != tuple(f"{ARTEFACT_FOLDER}/{name}" for name in file_names(kind)):
-            raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} lie in other files than Hearth's.")
+            raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} are in other files than Hearth's.")
         check_artefact(opened.source.path, manifest, kind)
         return folder, manifest.artefacts[kind].fingerprint, opened.config.activation_text
     return folder, opened.fingerprint, opened.config.activation_text

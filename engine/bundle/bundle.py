@@ -41,7 +41,7 @@ _MAX_METADATA_BYTES = 128 << 20
 # Limits on commas and opening brackets in JSON: a value takes far more memory than its text.
 _MAX_MANIFEST_VALUES = 1 << 19
 _MAX_METADATA_VALUES = 1 << 22  # vocabularies, scores and merges
-_HASH_PIECE_BYTES = 4 << 20
+_HASH_CHUNK_BYTES = 4 << 20
 
 
 class BundleSource:
@@ -178,7 +178,7 @@ def add_artefact(
     Raises: ArtifactMismatchError if it was made for another model, OSError (the older manifest stays).
     """
     if kind not in ARTEFACT_KINDS:
-        raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
+        raise ValueError(f"unknown kind of artefact {kind!r}; supported: {', '.join(ARTEFACT_KINDS)}")
     fresh = artefact_files(path / ARTEFACT_FOLDER, names, as_parts)
     manifest = open_bundle(path).manifest  # read late: another process may have listed something meanwhile
     if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
@@ -258,11 +258,11 @@ def hash_file(
     """Return a file's SHA-256, read in chunks."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while piece := file.read(_HASH_PIECE_BYTES):
+        while chunk := file.read(_HASH_CHUNK_BYTES):
             if cancelled():
                 raise Cancelled
-            digest.update(piece)
-            done += len(piece)
+            digest.update(chunk)
+            done += len(chunk)
             progress(done)
     return digest.hexdigest()
 

@@ -73,8 +73,6 @@ class ArtefactEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json."""
-
     name: str
     codec: BundleCodec
     config: ModelConfig

@@ -108,7 +108,7 @@ def _answer_all(
 def _answer(session: ChatSession, task: Task, cancelled: CancelCheck) -> Answer | None:
     """Return an answer, computed without the KV cache of others; None if it was cancelled."""
     session.set_mode(task.mode)
-    session.forget()
+    session.clear()
     messages = [{"role": "system", "content": task.system}] if task.system else []
     messages.append({"role": "user", "content": task.prompt})
     sampling = session.model.sampling.changed({**task.sampling, "seed": task.seed})

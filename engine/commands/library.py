@@ -57,7 +57,7 @@ def import_model(arguments: argparse.Namespace) -> int:
 
 def remove(arguments: argparse.Namespace) -> int:
     from engine.library.owned.installed import Library
-    from engine.library.prepare.preparing import forget
+    from engine.library.prepare.preparing import discard
     from engine.library.records import to_json
     from engine.library.service.services import UNDO_S
 
@@ -76,7 +76,7 @@ def remove(arguments: argparse.Namespace) -> int:
     if found is None:
         raise ModelNotFoundError(f"There is no installed model called {arguments.name!r}.", "See `list`.")
     token = library.remove(found.id)
-    forget(library, found.id)
+    discard(library, found.id)
     freed = found.n_bytes if found.owned else 0
     if arguments.json:
         print_json({"removed": found.id, "bytes": freed, "undo": token})

@@ -56,7 +56,6 @@ def print_json(values: dict[str, Any]) -> None:
 
 
 def sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the sampling flags that were given."""
     names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "thinking",
              "thought_tokens")  # fmt: skip
     return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}

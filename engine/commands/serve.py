@@ -27,7 +27,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
     if arguments.unload_after is not None and not arguments.load_on_demand:
         raise InvalidRequestError(
-            "--unload-after leaves no model that answers.",
+            "With --unload-after, no model would be left to answer.",
             "Give --load-on-demand too, so that a request loads it again.",
         )
     serving = _Serving(arguments, *find_key(arguments.key, arguments.key_file))

@@ -61,7 +61,7 @@ CODECS: tuple[BundleCodec, ...] = tuple(codec for codec in get_args(BundleCodec)
 # 160 MiB. Smaller tiles would make a transposed read touch each source page more often.
 TILE_NUMBERS = 4 << 20
 DISK_MARGIN_BYTES = 256 << 20  # free disk space to keep
-_GROWTH_BYTES = 1 << 20  # growth by cache-line alignment that is no reason to refuse
+_GROWTH_BYTES = 1 << 20  # growth by cache-line alignment that is accepted
 _BITS: dict[str, float] = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
 # Errors above this are noticeable: q8_0 has about 0.5 %, q4_0 about 10 %, which cost a model of 135 million parameters
 # 8 points of perplexity.
@@ -100,7 +100,7 @@ def convert(
     """
     started = time.perf_counter()
     if codec not in CODECS:
-        raise InvalidRequestError(f"Unknown codec {codec!r}; known are {', '.join(CODECS)}.")
+        raise InvalidRequestError(f"Unknown codec {codec!r}; supported: {', '.join(CODECS)}.")
     opened = open_model(source, activation)
     layout, carried = plan_layout(opened, codec), plan_carried(opened)
     _check_growth(opened, codec, layout)

@@ -104,7 +104,6 @@ class DecodeProgram:
         return self._program
 
     def kernels(self, layout: KvLayout) -> list[Kernel]:
-        """Return the kernels of all programs for caches of that layout."""
         calls = self.program_for(layout).calls
         return [*(call.kernel for call in calls), *kernels_for(calls)]
 
@@ -118,7 +117,7 @@ class DecodeProgram:
         self._timed = on
         for program in (self._program, self._several):
             if program is not None:
-                program.forget_times()
+                program.reset_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """Return the stages' seconds, as in Decoder. They sum to the time of both programs."""
@@ -132,12 +131,10 @@ class DecodeProgram:
         return {}
 
     def chosen_experts(self) -> list[I32 | None]:
-        """As Decoder.chosen_experts."""
         plan = self._calls.ffn_plan
         return plan.of_last_token() if isinstance(plan, ExpertCalls) else []
 
     def accepts(self, cache: KVCache) -> bool:
-        """Return whether the program can run on this cache."""
         length = cache.length
         return not length or self._calls.keys_stay_valid(cache.sequence_length, length + 1)
 
@@ -207,7 +204,6 @@ class DecodeProgram:
         cache: KVCache,
         cancelled: CancelCheck,
     ) -> F32:
-        """Run a program of this many tokens over their buffers."""
         check_tokens(self._config, np.array(tokens, np.int64), cache)
         cache.make_room(len(tokens))
         states = cache.states_of_run(len(tokens))

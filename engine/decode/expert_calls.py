@@ -43,7 +43,7 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: P
     if mode == "sparse":
         layers = () if predictor is None else predictor.layers
         if not all(one.kind == "true_gate" or _is_known(one) for one in layers) or not layers or not config.has_zeros:
-            return ["Only low-rank predictors of the normed input are known for the neurons of experts."]
+            return ["For the neurons of experts, only low-rank predictors of the normed input are supported."]
     if mode != "dense" and {"gate", "up", "down"} & set(config.biases):
         return ["Neurons of experts with biases are not skipped."]
     reasons = []

@@ -76,7 +76,6 @@ class StreamCalls:
         return calls + scale_alike_calls(rows, self.streams[0], LEAST_SQUARE, "norms"), list(rows)
 
     def _modalities_of(self, w: LayerWeights) -> list[Call]:
-        """Return the calls for what the streams are mixed by."""
         assert w.stream_router is not None, "the layer has several streams"
         values = self._modalities.values
         calls = self._products.calls(w.stream_router, self.normed, values, "norms")

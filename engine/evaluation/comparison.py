@@ -70,7 +70,6 @@ class Answer(Task):
 
     @property
     def label(self) -> str:
-        """Model and mode."""
         return f"{self.name}, {self.mode}" + (f" ({self.ran})" if self.mode != self.ran else "")
 
     @classmethod

@@ -211,7 +211,7 @@ def last_logits(
     if not tokens:
         raise InvalidRequestError("There are no tokens.", "Give at least one, as --tokens 1,2,3.")
     if bad := [token for token in tokens if not 0 <= token < vocabulary]:
-        raise InvalidRequestError(f"Token {bad[0]} lies outside the vocabulary of {vocabulary}.")
+        raise InvalidRequestError(f"Token {bad[0]} is outside the vocabulary of {vocabulary}.")
     if len(tokens) > model.context:
         raise InvalidRequestError(f"{len(tokens)} tokens do not fit into the context of {model.context}.")
     model.reserve(len(tokens))
@@ -248,7 +248,7 @@ def read_choices(path: Path) -> list[tuple[str, list[str], int]]:
             )
         questions.append((question, choices, index))
     if not questions:
-        raise InvalidRequestError(f"{path} holds no question.", "Write one JSON object a line.")
+        raise InvalidRequestError(f"{path} has no question.", "Write one JSON object a line.")
     return questions
 
 

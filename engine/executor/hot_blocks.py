@@ -81,7 +81,7 @@ def why_not(config: ModelConfig, weights: ModelWeights) -> str:
     if config.n_experts:
         return "The neurons of experts are not placed one by one."
     if weights.down_is_row_wise:
-        return "The model's file stores down row-wise, so that no neuron's weights lie together."
+        return "The model's file stores down row-wise, so the weights of a neuron are not contiguous."
     return ""
 
 

@@ -100,7 +100,6 @@ def read_header(file_name: str, data: NDArray[np.uint8], budget: Budget) -> Head
 
 
 def damaged(file_name: str, words: str) -> ModelFormatError:
-    """Return the error for a damaged GGUF file."""
     return ModelFormatError(f"{file_name} is not a sound GGUF file: {words}.")
 
 
@@ -127,7 +126,6 @@ class _Cursor:
             )
 
     def take(self, n_bytes: int, what: str) -> memoryview:
-        """Return the next n_bytes."""
         if n_bytes > self.size - self.at:
             raise self.fail(f"{what} at byte {self.at} ends {n_bytes - (self.size - self.at)} bytes past the file")
         start = self.at

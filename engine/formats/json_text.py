@@ -48,7 +48,7 @@ def parse_object(
     except (ValueError, RecursionError) as error:
         raise ModelFormatError(f"{file_name} is not JSON: {str(error)[:100]}.") from error
     if not isinstance(values, dict):
-        raise ModelFormatError(f"{file_name} holds no JSON object.")
+        raise ModelFormatError(f"{file_name} has no JSON object.")
     return values
 
 

@@ -50,7 +50,6 @@ class MappedSource:
 
     @property
     def paths(self) -> list[Path]:
-        """The file of the tensors."""
         return [self.path]
 
     def file_of(self, name: str) -> Path:
@@ -79,7 +78,7 @@ class MergedSource:
             for name, info in part.tensors.items():
                 if name in self._part_of:
                     first = self._part_of[name].path.name
-                    raise ModelFormatError(f"The tensor {name[:100]} lies both in {first} and in {part.path.name}.")
+                    raise ModelFormatError(f"The tensor {name[:100]} is both in {first} and in {part.path.name}.")
                 self._tensors[name] = info
                 self._part_of[name] = part
 

@@ -106,12 +106,12 @@ class _Machine:
 
     def _pop(self) -> Any:
         if not self._stack or self._stack[-1] is Mark:
-            self._fail("its pickle takes a value where there is none")
+            self._fail("its pickle takes a value from an empty stack")
         return self._stack.pop()
 
     def _top(self, kind: type[Any]) -> Any:
         if not self._stack or not isinstance(self._stack[-1], kind):
-            self._fail(f"its pickle adds to something that is no {kind.__name__}")
+            self._fail(f"its pickle adds to something that is not a {kind.__name__}")
         return self._stack[-1]
 
     def _group(self) -> list[Any]:
@@ -174,7 +174,7 @@ class _Machine:
 
     def _store(self, key: int) -> None:
         if not self._stack:
-            self._fail("its pickle stores a value where there is none")
+            self._fail("its pickle stores a value from an empty stack")
         self._memo[key] = self._stack[-1]
 
     def _long(self, n_bytes: int) -> None:

@@ -32,7 +32,7 @@ def open_indexed(index: Path, open_file: Callable[[Path], MappedSource]) -> Merg
         if tensor not in merged.tensors:
             raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}, which has no such tensor.")
         if (found := merged.file_of(tensor).name) != name:
-            raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}; it lies in {found}.")
+            raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}; it is in {found}.")
     return merged
 
 
@@ -67,6 +67,6 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         plain = isinstance(name, str) and name.endswith(suffix) and len(name) < 256
         if not plain or any(sign in name for sign in "/\\:\0"):
             raise ModelFormatError(
-                f"{index.name} puts {tensor[:100]} into {str(name)[:100]!r}, which is no {suffix} file beside it."
+                f"{index.name} puts {tensor[:100]} into {str(name)[:100]!r}, which is not a {suffix} file beside it."
             )
     return where

@@ -147,7 +147,7 @@ class _Archive:
 
     def _bytes(self, start: int, n_bytes: int, what: str) -> bytes:
         if start < 0 or start + n_bytes > self._size:
-            self._fail(f"{what} lies outside the file")
+            self._fail(f"{what} is outside the file")
         return self._data[start : start + n_bytes].tobytes()
 
     def _name(self, raw: bytes) -> str:

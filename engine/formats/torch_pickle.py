@@ -40,7 +40,7 @@ _STORAGES = {
     "torch.ByteStorage": "|u1",
     "torch.BoolStorage": "|u1",
 }
-# Names of stored types as other files have them; numbers of other types are no weights.
+# Names of stored types as other files have them; numbers of other types are not weights.
 _CODECS = {"<f4": "f32", "<f2": "f16", "<i4": "i32", "<i8": "i64", "|u1": "u8"}
 _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 
@@ -66,7 +66,7 @@ def open_torch(path: Path) -> MappedSource:
     for name, tensor in file.read().items():
         if tensor.size and not tensor.flags.c_contiguous:
             raise UnsupportedModelError(
-                f"The tensor {name[:100]} of {path.name} does not lie in one piece.",
+                f"The tensor {name[:100]} of {path.name} is not contiguous.",
                 "Save the model again with PyTorch, with contiguous tensors.",
             )
         codec = "bf16" if tensor.dtype == BF16 else _CODECS[tensor.dtype.str]
@@ -115,7 +115,6 @@ class _TorchFile:
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """The mapped file."""
         return self._data
 
     def offset_of(self, tensor: Tensor) -> int:

@@ -129,7 +129,6 @@ class LoadedPart:
             ) from error
 
     def learn_activity(self, mode: Mode, job: Job) -> bool:
-        """As sample_activity.learn."""
         return sample_activity.learn(self, self._base, mode, job)
 
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:

@@ -78,7 +78,7 @@ class PlacedModel:
         self.mode: Mode = base.engine.mode
         self.budget_bytes = 0  # of the current placement
         self.first_budget_bytes = 0  # of the first placement
-        self.least_positions = 0  # of a conversation that the KV cache must hold, if that has grown
+        self._least_positions = 0  # of a conversation that the KV cache must hold, if that has grown
         self.setting: Setting | None = None  # of the current placement
         self._read_rates: dict[Mode, ReadRates] | None = None  # measured with this model; None: remembered ones
         self.reading: Prefetch | None = None
@@ -118,6 +118,18 @@ class PlacedModel:
             pin_weights(pinned, self._base, self._now, streamed, self.reading)
         self._base.steps.end()
         return self.placement
+
+    def load_for(self, least_positions: int, job: Job) -> Placement:
+        """Load again without balancing, with KV cache for this many positions at least; 0: for the usual number.
+
+        Raises: as `load`; then the earlier minimum applies again.
+        """
+        before, self._least_positions = self._least_positions, least_positions
+        try:
+            return self.load(self.mode, job, balancing=False)
+        except BaseException:
+            self._least_positions = before
+            raise
 
     def _placed(self, mode: Mode, job: Job, timing: bool) -> Timed:
         """Place and load once. With `timing`, return the times of tokens too, if they can be measured."""
@@ -183,7 +195,7 @@ class PlacedModel:
 
         steps.begin("placing")
         known = KnownInputs(
-            base.weights, self._opened.info, predictor, base.ram, base.drafts is not None, self.least_positions
+            base.weights, self._opened.info, predictor, base.ram, base.drafts is not None, self._least_positions
         )  # fmt: skip
         return solve_model(
             base.opened, engine, job=Job(cancelled), known=known, vram_bytes=self._policy.limit, limit_s=_PLACING_S,
@@ -231,12 +243,10 @@ class PlacedModel:
 
     @property
     def name(self) -> str:
-        """Name of the GPU."""
         return self._opened.info.name
 
     @property
     def info(self) -> GpuInfo:
-        """The GPU and its measured figures."""
         return self._opened.info
 
     @property
@@ -258,6 +268,11 @@ class PlacedModel:
         return self._now.placement
 
     @property
+    def least_positions(self) -> int:
+        """Positions that the KV cache must hold for a conversation that has grown; 0: none."""
+        return self._least_positions
+
+    @property
     def is_whole(self) -> bool:
         """Whether the whole model is on the GPU."""
         placement = self._now.placement
@@ -270,11 +285,9 @@ class PlacedModel:
         return self._part is None or n_positions <= self.placement.cached_positions
 
     def transformer(self, mode: Mode) -> GpuTransformer:
-        """As LoadedPart.transformer."""
         return self._loaded_part.transformer(mode)
 
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:
-        """As LoadedPart.batch."""
         return self._loaded_part.batch(mode, sequences)
 
     @property
@@ -289,16 +302,13 @@ class PlacedModel:
 
     @property
     def products(self) -> str:
-        """As Prompts.products."""
         return "" if self._prompts is None else self._prompts.products
 
     @property
     def streaming_way(self) -> str:
-        """As Prompts.way."""
         return "" if self._prompts is None else self._prompts.way
 
     def new_cache(self, context: int) -> GpuCache:
-        """As LoadedPart.new_cache."""
         return self._loaded_part.new_cache(context)
 
     # --- memory

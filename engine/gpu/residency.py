@@ -94,17 +94,12 @@ class GpuResidency:
 
         Raises: Cancelled, with nothing changed; no other errors: if it fails, the CPU computes.
         """
-        before, began = self.placed.least_positions, time.monotonic()
-        have, context = self.placed.placement.cached_positions, self._base.context
-        self.placed.least_positions = 0 if n_tokens <= kv_sizes(context)[0] else min(n_tokens, context)
+        placed, context, began = self.placed, self._base.context, time.monotonic()
+        have = placed.placement.cached_positions
         self._release_other()  # it may use what the earlier placement left of the budget
-        try:
-            self._load_again(self.placed.mode, lambda: self.placed.is_usable and cancelled())
-        except Cancelled:
-            self.placed.least_positions = before
-            raise
+        least = 0 if n_tokens <= kv_sizes(context)[0] else min(n_tokens, context)
+        self._attempt(lambda: placed.load_for(least, Job(lambda: placed.is_usable and cancelled())))
         self._placing_s = time.monotonic() - began
-        placed = self.placed
         if placed.is_usable:
             if placed.placement.cached_positions > have:
                 placed.note("The conversation needs more KV cache on the GPU: less of the model is there now.")
@@ -192,9 +187,13 @@ class GpuResidency:
         self.placed.use_gpu(self._reopen())
 
     def _load_again(self, mode: Mode, cancelled: CancelCheck = never) -> None:
-        """Place and load the model again. If that fails, the CPU computes, until there is memory again."""
+        """Place and load the model again, without balancing, because an answer may be waiting."""
+        self._attempt(lambda: self.placed.load(mode, Job(cancelled), balancing=False))
+
+    def _attempt(self, load: Callable[[], Placement]) -> None:
+        """Call `load`. If it fails, the CPU computes, until there is memory again."""
         try:
-            self.placed.load(mode, job=Job(cancelled), balancing=False)  # an answer may be waiting
+            load()
         except (GpuUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)

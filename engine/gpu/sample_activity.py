@@ -73,12 +73,12 @@ def _read_texts(part: LoadedPart, base: LoadContext, mode: Mode, job: Job) -> No
 
     def progress(share: float) -> None:
         job.stop_if_cancelled()
-        job.progress(int(n_bytes * (done + share * len(piece)) / len(tokens)), n_bytes)
+        job.progress(int(n_bytes * (done + share * len(chunk)) / len(tokens)), n_bytes)
 
     while done < len(tokens) and time.monotonic() < end:
-        piece = tokens[done : done + min(size, cache.capacity - cache.length)]
-        transformer.prefill(piece, cache, progress=progress)
-        done += len(piece)
+        chunk = tokens[done : done + min(size, cache.capacity - cache.length)]
+        transformer.prefill(chunk, cache, progress=progress)
+        done += len(chunk)
         if cache.length == cache.capacity:
             cache.truncate(0)
     log.info("Active neurons were counted on %d tokens of sample texts", done)

@@ -41,7 +41,6 @@ class Backend:
 
     @property
     def name(self) -> str:
-        """Short name of the backend."""
         if self.kernels is None:
             return "reference"
         from native_kernels.cpu.runtime import isa
@@ -50,7 +49,6 @@ class Backend:
 
     @property
     def operators(self) -> Operators:
-        """Operators for prefill and evaluation."""
         return self._reference if self.kernels is None else self.kernels
 
     @property

@@ -42,5 +42,4 @@ class LoadContext:
 
     @property
     def kv_layout(self) -> KvLayout:
-        """Layout of the KV cache."""
         return self.opened.config.kv_layout(self.kv_codec)

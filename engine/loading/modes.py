@@ -147,7 +147,7 @@ def choose_mode(
     if wanted == "dense":
         return "dense", "Every neuron is computed, as requested"
     if wanted not in ("auto", "exact"):
-        raise InvalidRequestError(f"Unknown mode {wanted!r}; known are auto, sparse, exact and dense.")
+        raise InvalidRequestError(f"Unknown mode {wanted!r}; supported: auto, sparse, exact and dense.")
     if not opened.config.has_some_zeros:
         return "dense", f"The activation {opened.config.activation} makes no zeros, so exact is dense"
     reason = "Neurons that do not fire are skipped; the result is the same"

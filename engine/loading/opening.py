@@ -32,7 +32,7 @@ def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenize
         tokenizer = Tokenizer.from_sentencepiece(pieces, files.tokenizer_config)
     else:
         raise ModelNotFoundError(
-            f"{files.path} holds no tokenizer: neither tokenizer.json nor tokenizer.model.",
+            f"{files.path} has no tokenizer: neither tokenizer.json nor tokenizer.model.",
             "Download the model's tokenizer.json into the same folder.",
         )
     for note in tokenizer.notes:

@@ -73,8 +73,6 @@ class _NotLoadedError(Exception):
 
 
 class ApiAnswers:
-    """Answers the requests of the local API."""
-
     def __init__(self, line: Line, window: Window) -> None:
         self._line, self._window = line, window
         self._own: ChatSession | None = None  # made when first needed
@@ -85,7 +83,7 @@ class ApiAnswers:
         self._has_memory = True  # no further cache has failed since the first of them began
         self._loads_for: Turn | None = None  # a load was asked for it, and none has ended since
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Release the model before it is unloaded."""
         for one in self._running:
             one.close()
@@ -202,7 +200,7 @@ class ApiAnswers:
         """Return the events of an answer, and what sends them. Raises: EngineError."""
         grammar = _grammar(session.model, turn, asked_for)
         if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
-            session.forget()
+            session.clear()
         if not turn.has_begun:
             turn.tell(Begun(len(asked_for.prompt)))
             turn.has_begun = True

@@ -21,8 +21,6 @@ MOST_UNREAD_BYTES = 32 << 20  # of a body after its request was answered: a smal
 
 
 class Connection(H11Protocol):
-    """The connection of one client."""
-
     _head_timer: asyncio.TimerHandle | None = None
     _opened_at = 0.0
     _unread_bytes = 0

@@ -58,7 +58,6 @@ def _inputs(given: Any) -> list[str | list[int]]:
 
 
 def embeddings_reply(api_request: ApiRequest, model: str, end: End) -> dict[str, Any]:
-    """Return the reply to a request, by the model with that name."""
     vectors = [vector.astype("<f4") for vector in end.vectors]
     coded: list[Any] = (
         [base64.b64encode(vector.tobytes()).decode() for vector in vectors]

@@ -50,7 +50,7 @@ def take(values: dict[str, Any], name: str, kind: type) -> Any:
 def count(values: dict[str, Any], name: str, most: int) -> int | None:
     number: int | None = take(values, name, int)
     if number is not None and not 0 <= number <= most:
-        raise wrong(f"The field {name!r} is {number}; it must lie between 0 and {most}.", name)
+        raise wrong(f"The field {name!r} is {number}; it must be between 0 and {most}.", name)
     return number
 
 

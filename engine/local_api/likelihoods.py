@@ -60,13 +60,11 @@ class Notes:
         return _Watched(self, sampler)
 
     def choose(self, sampler: Sampler, logits: Logits, history: Sequence[int]) -> int:
-        """Have the sampler choose a token, and record it."""
         token = sampler(logits, history)
         self._noted = token, _log_softmax(logits)
         return token
 
     def token(self, token: int) -> None:
-        """Record a token of the answer."""
         assert self._noted is not None, "the sampler chose it"
         chosen, logprobs = self._noted
         assert chosen == token, "the sampler chose it"
@@ -98,7 +96,6 @@ class _Watched:
         return self.notes.choose(self.sampler, logits, history)
 
     def forced(self, history: Sequence[int]) -> list[int]:
-        """As sampling.forced_tokens."""
         return forced_tokens(self.sampler, history)
 
 

@@ -50,7 +50,6 @@ class PartsReader:
         return self._calls is not None and self._calls.n_calls > 0 and self._calls.is_complete
 
     def append(self, text: str) -> tuple[Part, ...]:
-        """Add text to the answer. Return what it adds."""
         return tuple(self._until_stop(self._parts(*self._splitter.append(text))))
 
     def finish(self, is_cut: bool) -> tuple[Part, ...]:
@@ -115,8 +114,6 @@ class WholeCall:
 
 @dataclass(frozen=True)
 class WholeAnswer:
-    """All parts of an answer, joined."""
-
     thought: str = ""
     text: str = ""
     calls: tuple[WholeCall, ...] = ()

@@ -91,7 +91,7 @@ class CompletionReply:
         return [self._chunk({"delta": {"role": "assistant", "content": ""}}, ())]
 
     def piece(self, parts: Sequence[Part], tokens: Sequence[TokenLikelihood]) -> list[str]:
-        """Each part has its own chunk. The first one has all tokens."""
+        """Return a chunk for each part. The first one has all tokens."""
         if not self._is_chat:
             return [self._chunk({"text": WholeAnswer.of(parts).text}, tokens)]
         deltas = [self._delta(part) for part in parts] or [{}]

@@ -48,7 +48,6 @@ class Target:
     path: Path | None = None
 
     def is_model(self, model: LoadedModel) -> bool:
-        """Return whether this loaded model is meant."""
         if self.path is None:
             return answers_to(model, self.name)
         return _spelled(self.path) == _spelled(model.opened.files.path)
@@ -211,7 +210,7 @@ class _KnownFacts:
                 log.info("The list of models cannot be kept in %s: %s", self._file, error)
 
     def _read(self) -> dict[str, Any]:
-        """Return what is kept; {} if the file is missing, damaged or unreadable."""
+        """Return the saved list of models; {} if the file is missing, damaged or unreadable."""
         try:
             return read_object(self._file, max_bytes=8 << 20, max_values=1 << 18)
         except EngineError:

@@ -55,7 +55,7 @@ def read_functions(values: dict[str, Any], ignored: list[str]) -> ToolUse:
 def _check_kind(tool: dict[str, Any], param: str) -> None:
     if (kind := take(tool, "type", str)) != "function":
         raise wrong(
-            f"{param} has the type {shown(kind)}: Hearth knows only functions.", f"{param}.type", "unsupported_value"
+            f"{param} has the type {shown(kind)}: Hearth supports only functions.", f"{param}.type", "unsupported_value"
         )  # fmt: skip
 
 
@@ -109,7 +109,9 @@ def read_calls(message: dict[str, Any], param: str, names: dict[str, str], ignor
     for i, one in enumerate(given):
         where = f"{param}.tool_calls[{i}]"
         if (kind := take(one, "type", str)) not in (None, "function"):
-            raise wrong(f"{where} has the type {shown(kind)}: Hearth knows only functions.", where, "unsupported_value")
+            raise wrong(
+                f"{where} has the type {shown(kind)}: Hearth supports only functions.", where, "unsupported_value"
+            )
         about = dict(required(take(one, "function", dict), f"{where}.function"))
         call = read_call(
             take(one, "id", str), take(about, "name", str), take(about, "arguments", str), f"{where}.function", names
@@ -137,7 +139,6 @@ def read_call(call_id: str | None, name: str | None, arguments: str | None, para
 
 
 def made_call(call_id: str | None, name: str, arguments: dict[str, Any], names: dict[str, str]) -> Call:
-    """Return a call, and add its name by its id."""
     call = Call(name, arguments, call_id or f"call{len(names)}")
     names[call.id] = name
     return call

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 # read: a small model would take several tokens' time for it, and with 8 positions nearly as many drafts were right as
 # with 256 (tests/benchmarks/drafts_small.py).
 FIRST_POSITIONS = 32
-CAPACITY = 4096  # positions in the layer's cache; then it begins again
+CAPACITY = 4096  # positions in the layer's cache; it is emptied when full
 MOST_DRAFTS = 15  # that follow each other
 
 
@@ -76,7 +76,6 @@ class DraftLayer:
     weights: ModelWeights
 
     def shares_head(self, weights: ModelWeights) -> bool:
-        """Return whether its head is that of the model with these weights."""
         return self.weights.head is weights.head
 
     def new_trail(self, context: int, codec: KvCodec) -> Trail:
@@ -143,8 +142,6 @@ def _n_tensors(opened: OpenedModel) -> int:
 
 
 class Drafter(Protocol):
-    """Computes the layer."""
-
     def fill(self, tokens: I64, hidden: F32, cache: KVCache) -> None:
         """Append positions to the layer's cache: tokens [T], and the model's hidden state before each, [T, D]."""
 
@@ -163,11 +160,9 @@ class DraftTransformer(Transformer):
         self._far_head = far_head
 
     def fill(self, tokens: I64, hidden: F32, cache: KVCache) -> None:
-        """As Drafter.fill."""
         self._run_after(tokens, hidden, cache)
 
     def step(self, token: int, hidden: F32, cache: KVCache) -> tuple[F32, F32]:
-        """As Drafter.step."""
         program = self.decoder if self.decoder is not None and self.decoder.accepts(cache) else None
         if program is not None and self._far_head is None:
             return program.step_after(hidden, token, cache)  # type: ignore[attr-defined, no-any-return]

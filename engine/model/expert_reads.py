@@ -27,7 +27,7 @@ from native_kernels.backend import I64, PackedMatrix
 # Share of a layer's experts from which on the next layer's are read too: a prompt that chooses so many chooses nearly
 # as many there. Fewer would be a guess that is mostly wrong, because layers choose independently.
 _MOST_OF_THEM = 0.6
-_PIECE_BYTES = 1 << 20  # a newer request takes effect between two
+_CHUNK_BYTES = 1 << 20  # a newer request takes effect between two
 # Of a measurement of the disk: experts' matrices at most and at least, bytes and seconds after which it ends.
 _MOST_SAMPLES, _LEAST_SAMPLES, _SAMPLE_BYTES, _SAMPLE_S = 256, 16, 64 << 20, 1.0
 _MOST_RESIDENT = 0.25  # share of a sample
@@ -108,10 +108,10 @@ class ExpertReads:
         return missing
 
     def _missing(self, blocks: Sequence[FfnWeights]) -> list[Span]:
-        """Return the address ranges of which less than 1 - _MOST_RESIDENT is in RAM, in pieces of _PIECE_BYTES."""
+        """Return the address ranges of which less than 1 - _MOST_RESIDENT is in RAM, in chunks of _CHUNK_BYTES."""
         spans = spans_of((one, None) for block in blocks for one in block.matrices)
-        pieces = [(at, min(end, at + _PIECE_BYTES)) for start, end in spans for at in range(start, end, _PIECE_BYTES)]
-        return [(at, end) for at, end in pieces if self._resident(at, end - at) < (1 - _MOST_RESIDENT) * (end - at)]
+        chunks = [(at, min(end, at + _CHUNK_BYTES)) for start, end in spans for at in range(start, end, _CHUNK_BYTES)]
+        return [(at, end) for at, end in chunks if self._resident(at, end - at) < (1 - _MOST_RESIDENT) * (end - at)]
 
     def _run(self, request: int, layer: int, ids: frozenset[int]) -> None:
         known_layer, known = self._ahead
@@ -128,10 +128,10 @@ class ExpertReads:
         blocks = [self._layers[layer][one] for one in sorted(ids)]
         for matrices in _in_order(blocks):
             for start, end in spans_of((one, None) for one in matrices):
-                for at in range(start, end, _PIECE_BYTES):
+                for at in range(start, end, _CHUNK_BYTES):
                     if request != self._newest:
                         return False
-                    self._read(at, min(_PIECE_BYTES, end - at))
+                    self._read(at, min(_CHUNK_BYTES, end - at))
         return True
 
 

@@ -258,7 +258,6 @@ class Graph:
 
     @property
     def attentions(self) -> dict[int, AttentionSpec]:
-        """The attention of each layer that has it."""
         kinds = Attend | AttendLatent
         return {i: step.spec for i, steps in enumerate(self.layers) for step in steps if isinstance(step, kinds)}
 
@@ -272,7 +271,6 @@ class Graph:
         return min((spec.kv_from for spec in specs if spec.kv_from is not None), default=len(self.layers))
 
     def is_local(self, layer: int) -> bool:
-        """Return whether the layer has attention with a window."""
         return any(isinstance(step, Attend) and step.spec.local for step in self.layers[layer])
 
     def ffn(self, layer: int) -> Ffn:
@@ -351,7 +349,6 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
 
 @lru_cache(maxsize=16)
 def graph_of(config: ModelConfig) -> Graph:
-    """Return the graph of a configuration."""
     return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config), _rows(config))
 
 

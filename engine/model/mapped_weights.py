@@ -46,7 +46,6 @@ class DownCopies:
 
     @property
     def needed_bytes(self) -> int:
-        """The RAM for the copies."""
         return sum(copy_bytes(self._opened, tensor) for tensor in self._downs)
 
     @property
@@ -54,7 +53,7 @@ class DownCopies:
         """What the load did, half a sentence; empty if it copied nothing."""
         if not self.ram_bytes:
             return ""
-        words = "; down was copied, so that the weights of each neuron lie together"
+        words = "; down was copied, so that the weights of each neuron are contiguous"
         if self._deviation.sum_of_squares:
             words += f", in 8 bits, which changed them by {self._deviation.relative_rms:.1%}"
         return words

@@ -270,7 +270,7 @@ def _hf_files(folder: Path, weights: Path) -> ModelFiles:
 
     config = present("config.json")
     if config is None:
-        raise ModelFormatError(f"{folder} has weights and no config.json, so their meaning is unknown.")
+        raise ModelFormatError(f"{folder} has weights but no config.json, so their meaning is unknown.")
     is_index = weights.name in INDEX_NAMES
     return ModelFiles(
         path=folder,

@@ -31,8 +31,6 @@ class Rotation:
 
 
 class RotaryPositions:
-    """The rotations of one model."""
-
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._config = config
         self._scaling = config.rope_scaling
@@ -49,7 +47,6 @@ class RotaryPositions:
             self._fixed = Rotation(config.rope_theta, factors, scale)
 
     def rotation(self, length: int) -> Rotation:
-        """Return the rotation for a sequence of this length."""
         scaling, config = self._scaling, self._config
         if scaling is None or length <= scaling.original_context:
             return self._fixed

@@ -640,4 +640,4 @@ def check_sequence(config: ModelConfig, tokens: I64, before: int = 0) -> None:
         )
     if len(tokens) and not (tokens.min() >= 0 and tokens.max() < config.vocab_size):
         outside = tokens.max() if tokens.min() >= 0 else tokens.min()
-        raise TokenizerMismatchError(f"Token {outside} lies outside the model's vocabulary of {config.vocab_size}.")
+        raise TokenizerMismatchError(f"Token {outside} is outside the model's vocabulary of {config.vocab_size}.")

@@ -60,7 +60,6 @@ class FfnWeights:
 
     @property
     def matrices(self) -> list[PackedMatrix]:
-        """The matrices that there are."""
         return [one for one in (self.gate, self.up, self.down_t, self.down) if one is not None]
 
 
@@ -136,7 +135,6 @@ class LayerWeights:
 
     @property
     def attention_matrices(self) -> list[PackedMatrix]:
-        """All matrices of attention, or of what the layer has instead."""
         others = (self.k, self.v, self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
         return [one for one in (self.q, self.o, *others) if one is not None and one.n_rows]
 
@@ -339,7 +337,7 @@ def _choose_hold(
     An explicit choice must fit in free RAM too.
     """
     if wanted != "auto" and wanted not in get_args(Hold):
-        raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
+        raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; supported: auto, f32, f16 and mapped.")
     have = _free_ram()
     plan = opened.plan
     parameters = sum(tensor.n_elements for tensor in plan)

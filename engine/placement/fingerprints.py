@@ -17,7 +17,6 @@ from engine.sparsity.stats import NeuronStats
 
 
 def of_stats(stats: NeuronStats) -> str:
-    """Fingerprint the neuron counts."""
     return _digest(stats.counts.tobytes(), stats.tokens)
 
 

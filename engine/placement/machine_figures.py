@@ -55,7 +55,6 @@ class Others:
 
 
 def processor_times() -> CpuTimes:
-    """Return the current times."""
     found = psutil.cpu_times()._asdict()
     counted = {name: float(seconds) for name, seconds in found.items() if name not in _COUNTED_TWICE}
     resting = sum(counted.get(name, 0.0) for name in _RESTING)
@@ -99,7 +98,7 @@ def serves_this_load_alone() -> bool:
     return bool(_hasty)
 
 
-def forget_hasty() -> None:
+def discard_hasty() -> None:
     """Forget figures measured while the machine was busy; the next load measures again."""
     _hasty.clear()
 

@@ -164,7 +164,6 @@ class ModelBytes:
 
     @property
     def total(self) -> int:
-        """Bytes of all weights."""
         return int(self.attention.sum()) + self.neurons * int(self.neuron.sum()) + self.embedding + self.head_in_ram
 
     def drafts_in_ram(self, context: int, codec: KvCodec) -> int:

@@ -147,7 +147,6 @@ class Choice:
         return problem.fixed_vram + layers + problem.head_vram[self.head_on_gpu]
 
     def ram(self, problem: Problem) -> int:
-        """Return bytes in RAM."""
         layers = int(problem.ram[np.arange(len(self.ways)), list(self.ways)].sum())
         return problem.fixed_ram + layers + problem.head_ram[self.head_on_gpu]
 

@@ -1,6 +1,6 @@
-"""Solve, keep and reuse the placement of an opened model on a machine.
+"""Solve, store and reuse the placement of an opened model on a machine.
 
-A kept placement is reused if everything that it depends on (Origins) is unchanged. engine/placement/solver.py has the
+A stored placement is reused if everything that it depends on (Origins) is unchanged. engine/placement/solver.py has the
 mathematics.
 """
 
@@ -44,8 +44,8 @@ _STEPS = 4  # of `solve_model`'s progress
 class Solved:
     """A placement and how it came about.
 
-    reused: a kept placement is still valid. setting: the solver's input. changed: why the kept placement is no longer
-    valid, in words. problem: None if reused.
+    reused: a stored placement is still valid. setting: the solver's input. changed: why the stored placement is no
+    longer valid, in words. problem: None if reused.
     """
 
     placement: Placement
@@ -104,11 +104,12 @@ def solve_model(
     limit_s: float = TIME_LIMIT_S,
     read_rates: Mapping[Mode, ReadRates] | None = None,
 ) -> Solved:
-    """Return the placement of a model on this machine or on engine.hardware_file, and keep it as an artefact.
+    """Return the placement of a model on this machine or on engine.hardware_file, and store it as an artefact.
 
-    again: solve even if the kept placement is valid. vram_bytes: a temporary budget. limit_s: for the search after the
-    greedy placement, which finds little more. read_rates: override the remembered rates. Progress counts steps.
-    Placements for other codecs, a temporary budget, several sequences or a conversation that has grown are not kept.
+    again: solve even if the stored placement is valid. vram_bytes: a temporary budget. limit_s: for the search
+    after the greedy placement, which finds little more. read_rates: override the remembered rates. Progress counts
+    steps.
+    Placements for other codecs, a temporary budget, several sequences or a conversation that has grown are not stored.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError if the RAM cannot hold the rest,
     DeviceUnavailableError for a missing GPU, UnsupportedModelError for sparse without predictors, the errors of reading
     statistics and predictors, Cancelled.
@@ -119,23 +120,23 @@ def solve_model(
     setting = read_setting(opened, engine, known)
     if read_rates is not None:
         setting = replace(setting, read_rates=read_rates)
-    is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or weights.hold == "mapped")
-    is_kept = is_kept and not known.least_positions
+    is_stored = vram_bytes is None and engine.sequences == 1 and (weights is None or weights.hold == "mapped")
+    is_stored = is_stored and not known.least_positions
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB available at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
     job.progress(1, _STEPS)
     job.stop_if_cancelled()
     origins = setting.origins()
-    kept, changed = _kept(opened, origins) if is_kept else (None, ())
-    if kept is not None and not again:
+    stored, changed = _stored(opened, origins) if is_stored else (None, ())
+    if stored is not None and not again:
         job.progress(_STEPS, _STEPS)
-        return Solved(kept, reused=True, setting=replace(setting, kv_positions=kept.kv_positions))
+        return Solved(stored, reused=True, setting=replace(setting, kv_positions=stored.kv_positions))
     placement, problem = _solved(with_learned(setting), origins, job, limit_s)
     setting = replace(setting, kv_positions=placement.kv_positions)
     job.progress(3, _STEPS)
     job.stop_if_cancelled()
-    if is_kept:
+    if is_stored:
         _keep(opened, placement, asked_for=weights is None)
     job.progress(_STEPS, _STEPS)
     return Solved(placement, reused=False, setting=setting, changed=changed, problem=problem)
@@ -148,13 +149,13 @@ def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
     except EngineError as error:
         if asked_for:
             raise
-        log.info("The placement of %s is not kept: %s", opened.name, error)
+        log.info("The placement of %s is not stored: %s", opened.name, error)
 
 
 def with_learned(setting: Setting) -> Setting:
     """Add the activity learned from chats to the statistics.
 
-    It grows with every answer. A new placement uses it, but its change alone does not invalidate a kept placement.
+    It grows with every answer. A new placement uses it, but its change alone does not invalidate a stored placement.
     """
     opened = setting.opened
     if (heat := read_heat(opened)) is not None:
@@ -311,16 +312,16 @@ def placement_of(
     )
 
 
-# --- validity of a kept placement
+# --- validity of a stored placement
 
 
-def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:
-    """Return the kept placement if it is still valid; otherwise None and what changed."""
+def _stored(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:
+    """Return the stored placement if it is still valid; otherwise None and what changed."""
     if artefacts.find(opened, "placement") is None:
         return None, ()
     try:
         placement = artefacts.load_placement(opened)
     except EngineError as error:
-        return None, (f"the one that was kept cannot be read ({error.message})",)
+        return None, (f"the stored one cannot be read ({error.message})",)
     differences = origins.differences(replace(placement.origins, model=origins.model))
     return (None, differences) if differences else (placement, ())

@@ -56,7 +56,7 @@ class ServerKeys:
         with self._lock:
             self._known.pop(name, None)
             if not key:
-                gone = self._keyring.forget(name)
+                gone = self._keyring.delete(name)
                 return {"kept": not gone, "note": "" if gone else self._keyring.note}
             kept = self._keyring.keep(name, key)
             if kept:

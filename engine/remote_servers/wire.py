@@ -73,7 +73,7 @@ class AnswerText:
         if not isinstance(event, dict):
             raise StrangeAnswerError("an event is not an object")
         if event.get("error"):
-            raise StrangeAnswerError(said_in(event) or "the server failed in mid-answer")
+            raise StrangeAnswerError(said_in(event) or "the server failed during the answer")
         self._take_usage(event.get("usage"))
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
@@ -123,7 +123,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def models_in(values: Any, most: int) -> list[str]:
-    """Return the ids in a list of models, without invalid ones. Raises: StrangeAnswerError if it is no such list."""
+    """Return the ids in a list of models, without invalid ones. Raises: StrangeAnswerError if it is not such a list."""
     listed = values.get("data") if isinstance(values, dict) else None
     if not isinstance(listed, list):
         raise StrangeAnswerError("it is not a list of models")

@@ -21,7 +21,7 @@ from engine.tool_calls.tool import NO_TOOLS, Tool, ToolUse
 def read_messages(messages: Sequence[Any]) -> list[ChatMessage]:
     """Return the messages as CallStyle.prepare takes them. Raises: InvalidRequestError."""
     if not messages:
-        raise InvalidRequestError("The conversation has no message.", "Send at least one message.")
+        raise InvalidRequestError("The conversation has no messages.", "Send at least one message.")
     return [_read_message(message) for message in messages]
 
 

@@ -54,7 +54,9 @@ class Embedder:
             raise InvalidRequestError(f"1 to {MOST_TEXTS} texts can be embedded at once, and none may be empty.")
         role = next((one for one in ROLES if one == request.role), None)
         if role is None:
-            raise InvalidRequestError(f"A text's role is {request.role!r}; known are {', '.join(filter(None, ROLES))}.")
+            raise InvalidRequestError(
+                f"A text's role is {request.role!r}; supported: {', '.join(filter(None, ROLES))}."
+            )
         vectors: list[str] = []
         tokens = 0
         while len(vectors) < len(texts):  # others may have changed the models between two batches

@@ -27,8 +27,8 @@ from engine.service.request_events import Emit, failure_of, lost_gpu, progress_o
 from engine.text.context_fit import checked_overflow, with_summary
 
 if TYPE_CHECKING:
-    from engine.prompt_cache.kept_prompts import KeptPrompts
     from engine.prompt_cache.store import PromptStore
+    from engine.prompt_cache.stored_prompts import StoredPrompts
     from engine.service.inspection import Inspection
     from engine.service.local_api import LocalApi
     from engine.session.chat_session import ChatSession
@@ -254,7 +254,7 @@ class EngineHost:
             self._tell_draft()
         return {}
 
-    def _keep_prompts(self, request: protocol.KeepPrompts) -> dict[str, Any]:
+    def _store_prompts(self, request: protocol.StorePrompts) -> dict[str, Any]:
         from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
 
         if self._prompts is None or self._prompts.root != Path(request.folder):
@@ -262,19 +262,19 @@ class EngineHost:
                 self._prompts.close(CLOSE_S)
             self._prompts = PromptStore(Path(request.folder), request.quota_bytes, ram_bytes_for_blocks())
             if self._session is not None:
-                self._session.prompts = self._kept_prompts(self._session.model)
+                self._session.prompts = self._stored_prompts(self._session.model)
         self._prompts.set_quota(request.quota_bytes)
         self._prompts.keep_only(request.chats)
         if self._session is not None:
-            self._session.forget_chats_but(request.chats)
+            self._session.drop_chats_except(request.chats)
         return {}
 
-    def _kept_prompts(self, model: LoadedModel) -> KeptPrompts | None:
-        from engine.prompt_cache.kept_prompts import KeptPrompts, can_keep
+    def _stored_prompts(self, model: LoadedModel) -> StoredPrompts | None:
+        from engine.prompt_cache.stored_prompts import StoredPrompts, can_keep
 
         if self._prompts is None or not can_keep(model.opened.config):
             return None
-        return KeptPrompts(self._prompts, model.opened, model.kv_codec)
+        return StoredPrompts(self._prompts, model.opened, model.kv_codec)
 
     def _tell_place(self) -> None:
         """Emit news if the model's placement changed."""
@@ -365,8 +365,8 @@ class EngineHost:
                 return self._count(request)
             case protocol.Embed():
                 return self._embed(request)
-            case protocol.KeepPrompts():
-                return self._keep_prompts(request)
+            case protocol.StorePrompts():
+                return self._store_prompts(request)
             case protocol.ChooseDraft():
                 return self._choose_draft(request)
             case protocol.Shutdown():
@@ -397,7 +397,7 @@ class EngineHost:
 
     def _unload(self) -> None:
         if self._api is not None:
-            self._api.forget()
+            self._api.clear()
         if self._session is not None:
             self._session.keep()
             self._session.close()
@@ -426,7 +426,7 @@ class EngineHost:
         except Cancelled:
             return {"cancelled": True}
         self._model, self._loaded_as = model, request.model
-        self._session = drafted_session(model, self._kept_prompts(model), learns=True)
+        self._session = drafted_session(model, self._stored_prompts(model), learns=True)
         self._reported_draft = NO_DRAFT
         self._reported, self._reported_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
@@ -489,7 +489,7 @@ class EngineHost:
         model, session = self._model, self._session
         session.set_mode(request.mode)
         if request.fresh:
-            session.forget()
+            session.clear()
         sampling = model.sampling.changed(request.sampling)
         messages, overflow = read_messages(request.messages), checked_overflow(request.overflow)
         use = read_tools(request.tools)

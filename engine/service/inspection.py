@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TOP = 8  # most likely tokens kept for each token
 DIGITS = 6  # decimals of a probability
-_LONGEST_RUN = 64  # tokens; more are no run with guesses
+_LONGEST_RUN = 64  # tokens; a longer run is not one with guesses
 MOST_VALUES = 1_000_000  # of all layers in a record, about 6 MB; a message may have 64 MB
 _SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
 

@@ -43,7 +43,7 @@ def run_job(name: str, arguments: Mapping[str, Any], job: StagedJob) -> Values:
 
 
 def unknown_job(name: str, known: Mapping[str, object]) -> InvalidRequestError:
-    return InvalidRequestError(f"There is no job called {name!r}; known are {', '.join(known)}.", "Update Hearth.")
+    return InvalidRequestError(f"There is no job called {name!r}; supported: {', '.join(known)}.", "Update Hearth.")
 
 
 def checked_arguments(
@@ -56,7 +56,7 @@ def checked_arguments(
     given = {key: value for key, value in arguments.items() if value is not None}
     known = {**needs, **takes}
     if unknown := sorted(set(given) - set(known)):
-        raise InvalidRequestError(f"The job {name} has no argument {unknown[0]!r}; known are {', '.join(known)}.")
+        raise InvalidRequestError(f"The job {name} has no argument {unknown[0]!r}; supported: {', '.join(known)}.")
     if missing := sorted(set(needs) - set(given)):
         raise InvalidRequestError(f"The job {name} lacks its argument {missing[0]!r}.")
     for key, value in given.items():

@@ -109,7 +109,6 @@ class LiveFeed:
                 self._fired = counted, self._sample.fired_so_far(session.transformer)
 
     def end(self, session: ChatSession | None) -> None:
-        """End the answer."""
         self._fired = None  # the counters were taken in between
         stats, self._stats = self._stats, None
         is_ours = session is not None and self._graph is session.transformer

@@ -39,7 +39,7 @@ KEEP_ALIVE_S = 30.0
 
 
 class LocalApi:
-    """Call `switch`, `changed` and `close` from any thread, `answer_waiting` and `forget` from the engine's.
+    """Call `switch`, `changed` and `close` from any thread, `answer_waiting` and `clear` from the engine's.
 
     wake: called when a request waits.
     """
@@ -73,7 +73,6 @@ class LocalApi:
             self._stop("Hearth is closing.")
 
     def answer_waiting(self) -> bool:
-        """Answer waiting requests, as ApiAnswers."""
         return self._answers.answer_waiting()
 
     def load_ended(self, load: str, error: Exception | None = None) -> None:
@@ -85,9 +84,9 @@ class LocalApi:
         self._wake()
         self.changed()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop the model, as ApiAnswers."""
-        self._answers.forget()
+        self._answers.clear()
 
     def changed(self) -> None:
         """Report the state soon, if it is on."""
@@ -118,7 +117,7 @@ class LocalApi:
             return
         key = KeyCheck(request.key)
         if not 0 <= request.port <= 65535:
-            raise InvalidRequestError(f"The port is {request.port}; it must lie between 0 and 65535.")
+            raise InvalidRequestError(f"The port is {request.port}; it must be between 0 and 65535.")
         if request.unload_after_s is not None and not request.unload_after_s > 0:
             raise InvalidRequestError(f"A model cannot be unloaded after {request.unload_after_s} seconds.")
         self.models.loads, self.unload_after_s = request.loads, request.unload_after_s

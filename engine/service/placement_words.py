@@ -127,7 +127,6 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
 
 
 def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
-    """Return the problem of the model as loaded on the CPU alone."""
     from engine.placement.setting import KnownInputs, read_setting
     from engine.placement.solving import problem_of
 

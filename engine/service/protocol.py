@@ -118,7 +118,7 @@ class Embed:
 
 
 @dataclass(frozen=True)
-class KeepPrompts:
+class StorePrompts:
     """Keep computed prompts on disk, of these chats alone; answered by `finished`.
 
     What only other chats used is deleted. quota_bytes: of all files, of which the least recently used are deleted; 0:
@@ -126,7 +126,7 @@ class KeepPrompts:
     requests are kept too.
     """
 
-    type: ClassVar[str] = "keep_prompts"
+    type: ClassVar[str] = "store_prompts"
     id: str
     folder: str
     chats: list[str]
@@ -379,8 +379,6 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class LoadedModelInfo:
-    """The loaded model, for the window."""
-
     name: str
     path: str
     family: str
@@ -514,13 +512,15 @@ class ServerState:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-Request = Load | Unload | Generate | Count | Embed | KeepPrompts | ChooseDraft | Cancel | Job | Serve | Watch | Shutdown
+Request = (
+    Load | Unload | Generate | Count | Embed | StorePrompts | ChooseDraft | Cancel | Job | Serve | Watch | Shutdown
+)
 Event = Progress | Token | Inspected | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
-    for cls in (Hello, Load, Unload, Generate, Count, Embed, KeepPrompts, ChooseDraft, Cancel, Job, Serve, Watch,
+    for cls in (Hello, Load, Unload, Generate, Count, Embed, StorePrompts, ChooseDraft, Cancel, Job, Serve, Watch,
                 Shutdown, Progress, Token, Inspected, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 

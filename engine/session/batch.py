@@ -55,8 +55,6 @@ class BatchModel(Protocol):
 
 
 class BatchTransformer:
-    """A BatchModel on the CPU."""
-
     def __init__(self, model: Transformer, batch: int, unions: I64 | None) -> None:
         """model: its executor takes `batch` rows. unions: its counts; None: it computes all neurons."""
         self.batch = batch

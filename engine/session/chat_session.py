@@ -20,7 +20,7 @@ from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, Ho
 from engine.executor.adaptation import Adaptation
 from engine.job import CancelCheck, Job
 from engine.model.transformer import Transformer
-from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
+from engine.prompt_cache.stored_prompts import FEWEST_TOKENS, StoredPrompts, shared_length
 from engine.session.generate import (
     GenerationStats,
     Grown,
@@ -101,7 +101,7 @@ class ChatSession:
         model: LoadedModel,
         mode: str | None = None,
         adaptation: Adaptation | None = None,
-        prompts: KeptPrompts | None = None,
+        prompts: StoredPrompts | None = None,
     ) -> None:
         """adaptation: learns from the answers; None: hot neurons never change. prompts: None: no prompt is kept."""
         self.model = model
@@ -123,7 +123,6 @@ class ChatSession:
 
     @property
     def transformer(self) -> Transformer:
-        """The transformer for the current mode."""
         return self._transformer
 
     @property
@@ -154,12 +153,12 @@ class ChatSession:
         """Return how many first tokens of a prompt the cache has."""
         return shared_length(self._tokens, prompt)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Compute the next prompt from its first token."""
         self._save_all()
         self._tokens, self._chat = [], ""
 
-    def forget_chats_but(self, chats: Collection[str]) -> None:
+    def drop_chats_except(self, chats: Collection[str]) -> None:
         """Keep nothing of the current chat in the prompt cache unless it is one of these."""
         if self._chat not in chats:
             self._chat, self._saving = "", None
@@ -214,7 +213,7 @@ class ChatSession:
             )
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
-            raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
+            raise InvalidRequestError(f"Token {bad} is outside the vocabulary of {vocabulary}.")
         stream = self.model.tokenizer.stream if stream is None else stream
         return self._generate(list(prompt), sampling, job, stream, make, chat, n_instructions)
 
@@ -292,7 +291,6 @@ class ChatSession:
                 self.adaptation.learn(self._transformer.executor.counters)
 
     def _grow(self, n_tokens: int, job: Job) -> Grown:
-        """As Savings.grow."""
         self._place_for(min(self.context_total, n_tokens + ANSWER_TOKENS), job)
         return Grown(self._transformer, self._cache, self._guesses())
 
@@ -327,7 +325,6 @@ class ChatSession:
             self.prompts.save_windows(self._cache, tokens, self._chat, self._computed_in)
 
     def _guesses(self) -> Guesses:
-        """Return the guesses of the next answer."""
         sources = own_sources(self.model, self._transformer, self._cache, self._record)
         if self.drafting is not None and (draft := self.drafting.draft) is not None:
             draft.begin(self._times)

@@ -17,7 +17,7 @@ import numpy as np
 from engine.decode.decode_program import MOST_TOKENS
 from engine.errors import Cancelled
 from engine.job import CancelCheck, Job, never
-from engine.prompt_cache.kept_prompts import shared_length
+from engine.prompt_cache.stored_prompts import shared_length
 from engine.session.generate import SMALLEST_CHUNK_TOKENS, decode_one_token, prefill
 from engine.session.guesses import LEAST_GAIN, StepTimes, best_number
 
@@ -92,7 +92,6 @@ class Draft:
     # --- as Guesser
 
     def read(self, text: Sequence[int]) -> None:
-        """As Guesser.read."""
         new = len(text) - self._followed if self._text else 0
         for token in text[self._followed :] if new else ():
             if self._guessed:
@@ -117,13 +116,11 @@ class Draft:
                 self._catch_up(most)
 
     def chances(self, most: int) -> list[float]:
-        """As Guesser.chances."""
         if not self._has_room(most) or len(self._text) - self._length() > _LONGEST_LAG:
             return []
         return [self.chance] * most
 
     def seconds(self, n_guesses: int) -> float:
-        """As Guesser.seconds."""
         lag = max(1, len(self._text) - self._length())
         return self._own.of(lag) + (n_guesses - 1) * self._own.one_s if n_guesses else 0.0
 
@@ -231,7 +228,6 @@ class Draft:
         return best_number(self._times, [self.chance] * (MOST_TOKENS - 1), lambda n: n * self._own.one_s)[1]
 
     def _chance_of(self, kind: int) -> float:
-        """Return the chance of a guess of this class."""
         prior = (kind + 0.5) / _CLASSES
         return float((self._right[kind] + _PRIOR * prior) / (self._seen[kind] + _PRIOR))
 

@@ -28,7 +28,7 @@ from engine.session.resolve_model import open_named
 
 if TYPE_CHECKING:
     from engine.model.model_files import OpenedModel
-    from engine.prompt_cache.kept_prompts import KeptPrompts
+    from engine.prompt_cache.stored_prompts import StoredPrompts
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,6 @@ class Drafting:
         self._may_use_gpu = True
 
     def news(self) -> dict[str, Any]:
-        """Return the values of the news "draft"."""
         draft = self.draft
         if draft is None:
             return {**NO_DRAFT, "reason": self.reason}
@@ -201,7 +200,7 @@ class Drafting:
         yield EngineConfig("cpu", threads, context, hardware_file=hardware, adapt=False, draft="off")
 
 
-def drafted_session(model: LoadedModel, prompts: KeptPrompts | None = None, learns: bool = False) -> ChatSession:
+def drafted_session(model: LoadedModel, prompts: StoredPrompts | None = None, learns: bool = False) -> ChatSession:
     """Return a session for which a smaller model may guess, as the model's EngineConfig has it; none is loaded yet.
 
     learns: whether hot neurons follow its answers, if the EngineConfig allows that.

@@ -47,7 +47,7 @@ def embed(
             if not one:
                 raise InvalidRequestError("A text to embed is empty.")
             if bad := next((token for token in one if not 0 <= token < config.vocab_size), None):
-                raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {config.vocab_size}.")
+                raise InvalidRequestError(f"Token {bad} is outside the vocabulary of {config.vocab_size}.")
         try:
             vectors = _pooled(model, ids, job)
         except DeviceFailedError as error:

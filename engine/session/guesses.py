@@ -77,7 +77,6 @@ class StepTimes:
         return is_recent and self.lost_s <= _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
-        """Record the time of a run of n_tokens."""
         if n_tokens > 1:
             self._n_without += 1
             if self.one_s:
@@ -139,7 +138,7 @@ class Guesses:
         return self._made(source, most) if source.seconds(n) else [token for token, _ in islice(source.guess(), n)]
 
     def computed(self, n_tokens: int, seconds: float, accepted: int, is_forced: bool = False) -> None:
-        """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were no guesses."""
+        """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were not guesses."""
         for source in self._sources:
             source.computed(n_tokens, accepted)
         if is_forced:

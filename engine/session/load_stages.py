@@ -23,7 +23,7 @@ from engine.machine.measured_hardware import load_profile, remember_disk
 from engine.model.kv_cache import KVCache
 from engine.model.weights import OpenedModel, StoredKernels, load_weights, open_model
 from engine.placement.down_copy import as_loaded, fired_share
-from engine.placement.machine_figures import forget_hasty
+from engine.placement.machine_figures import discard_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Case, MemoryLimits, fitting_context, with_drafts_that_fit
@@ -102,7 +102,7 @@ def choose_device(
     from threadpoolctl import threadpool_limits
 
     steps.begin("machine")
-    forget_hasty()
+    discard_hasty()
     hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
     choose_mode(opened, engine.mode)
     threads, threads_reason = choose_threads(hardware, engine.threads)

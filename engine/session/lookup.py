@@ -51,15 +51,12 @@ class Lookup:
         """As Guesser.prepare: there is nothing to compute."""
 
     def chances(self, most: int) -> list[float]:
-        """As Guesser.chances."""
         return [self._chance(self._in_common + further) for further in range(min(most, len(self._guess)))]
 
     def seconds(self, n_guesses: int) -> float:
-        """As Guesser.seconds."""
         return 0.0
 
     def guess(self) -> Iterator[tuple[int, float]]:
-        """As Guesser.guess."""
         for further, token in enumerate(self._guess):
             yield token, self._chance(self._in_common + further)
 

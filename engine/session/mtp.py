@@ -112,7 +112,6 @@ class MtpGuesser:
         self._checked = 0  # tokens of the text before them
 
     def read(self, text: Sequence[int]) -> None:
-        """As Guesser.read."""
         for step, (token, probability) in enumerate(self._made):
             if self._checked + step >= len(text):
                 break
@@ -135,15 +134,12 @@ class MtpGuesser:
         """As Guesser.prepare: `read` has done it."""
 
     def chances(self, most: int) -> list[float]:
-        """As Guesser.chances."""
         return [self._record.chance_at(step) for step in range(min(most, MOST_DRAFTS))] if self._behind else []
 
     def seconds(self, n_guesses: int) -> float:
-        """As Guesser.seconds."""
         return (n_guesses * self._record.step_s + (self._behind - 1) * self._record.fill_s) if n_guesses else 0.0
 
     def guess(self) -> Iterator[tuple[int, float]]:
-        """As Guesser.guess."""
         self._checked, filled = len(self._text), self._behind - 1
         started = time.perf_counter()
         try:

@@ -54,7 +54,6 @@ class _Limited:
         return self._write(token)
 
     def forced(self, history: Sequence[int]) -> list[int]:
-        """As sampling.forced_tokens."""
         return list(self._end) or forced_tokens(self._sampler, history)
 
     def _write(self, token: int) -> int:

@@ -58,7 +58,6 @@ class NeuronActivity:
 
     @classmethod
     def empty(cls, n_layers: int, n_neurons: int) -> NeuronActivity:
-        """Return empty counts."""
         return cls(np.zeros((n_layers, n_neurons), np.float32))
 
     def add(self, counts: I64, positions: int) -> None:

@@ -167,7 +167,6 @@ class Placement:
 
     @property
     def vram_bytes(self) -> int:
-        """Bytes on the GPU."""
         return sum(self.vram_parts_bytes.values())
 
     @property

@@ -91,5 +91,4 @@ def has_low_rank(kind: Kind) -> bool:
 
 
 def has_copy(kind: Kind) -> bool:
-    """Return whether predictors of this kind have a copy."""
     return kind in ("gate_copy", "cascade", "sign")

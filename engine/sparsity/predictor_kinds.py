@@ -56,7 +56,6 @@ class LowRank:
 
     @property
     def bytes_read(self) -> float:
-        """Return the bytes that a token reads."""
         return self.n_bytes - (1 - self.read_share) * (self.b.n_bytes + _bytes_of(self.b_bias))
 
     def scores(self, x: F32, operators: Operators) -> F32:

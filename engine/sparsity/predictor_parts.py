@@ -15,7 +15,7 @@ from native_kernels.codecs import CODECS, COPY_CODECS, ROW_CODECS
 from native_kernels.reference import ReferenceOperators
 
 _PIECE_ROWS = 256
-_PIECE_BYTES = 4 << 20
+_CHUNK_BYTES = 4 << 20
 _PLAIN = ("f32", "f16")
 _WHOLE_EXPONENT = 0x7C00  # of a float16: all set for NaN and infinity
 # Codecs whose blocks start with a float16 scale of small integers: bytes per block.
@@ -94,7 +94,7 @@ def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
     """Wrap f32 or f16 values [n_rows, n_cols]. Raises: ModelFormatError unless all are finite."""
     if values.ndim != 2 or not values.size or values.dtype not in (np.float32, np.float16):
         raise ModelFormatError(f"The predictor's {name} is {values.dtype} {list(values.shape)}, which is not a matrix.")
-    step = max(1, _PIECE_BYTES // values[0].nbytes)
+    step = max(1, _CHUNK_BYTES // values[0].nbytes)
     for start in range(0, len(values), step):
         _refuse_unless(_are_numbers(values[start : start + step]), name)
     return PackedMatrix.pack(values, "f32" if values.dtype == np.float32 else "f16")
@@ -102,7 +102,7 @@ def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
 
 def _check_scales(rows: NDArray[np.uint8], name: str, block_bytes: int) -> None:
     """Raise ModelFormatError unless every block's scale is finite, which makes all its values finite."""
-    step = max(1, _PIECE_BYTES // rows.shape[1])
+    step = max(1, _CHUNK_BYTES // rows.shape[1])
     for start in range(0, len(rows), step):
         words = rows[start : start + step].view(np.uint16).reshape(-1, block_bytes // 2)
         _refuse_unless(_are_numbers(words[:, 0].view(np.float16)), name)

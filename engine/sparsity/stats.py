@@ -71,7 +71,7 @@ class NeuronStats:
     def coverage(self, share: float) -> Coverage:
         """Return how few neurons make up `share` (0 to 1) of the activity, most active first."""
         if not 0 <= share <= 1:
-            raise InvalidRequestError(f"The share {share} lies outside 0 to 1.")
+            raise InvalidRequestError(f"The share {share} is outside 0 to 1.")
         per_layer = np.array([_fewest(layer, share) for layer in self.counts], np.int64)
         return Coverage(per_layer, _fewest(self.counts.reshape(-1), share))
 

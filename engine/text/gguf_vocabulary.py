@@ -59,7 +59,7 @@ def read_gguf(
     """
     kind = metadata.get("tokenizer.ggml.model")
     if kind is None:
-        raise ModelFormatError("The GGUF file holds no vocabulary (tokenizer.ggml.model is missing).")
+        raise ModelFormatError("The GGUF file has no vocabulary (tokenizer.ggml.model is missing).")
     if kind not in _KINDS:
         raise UnsupportedModelError(
             f"The GGUF file's vocabulary is of the kind {kind!r}; Hearth reads {', '.join(map(repr, _KINDS))}."

@@ -68,7 +68,7 @@ def check_patterns(parts: object, origin: str, cost: Cost = cost_of) -> None:
             continue  # reading the file says that it is not a pattern
         if refused:
             raise UnsupportedModelError(
-                f"{origin} cuts text by the pattern {pattern[:80]!r}, whose cost grows much faster than the text: "
+                f"{origin} splits text by the pattern {pattern[:80]!r}. Its cost grows much faster than the text, so "
                 "a long message would stop Hearth.",
                 "Take the model from another source, or as a GGUF file.",
             )

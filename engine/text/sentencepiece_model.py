@@ -100,7 +100,7 @@ def _read_trainer(model: SentencePieceModel, data: bytes, start: int, end: int) 
     if _MODEL_KINDS.get(kind) not in ("unigram", "bpe"):
         raise UnsupportedModelError(
             f"The SentencePiece model cuts text by {_MODEL_KINDS.get(kind, f'an unknown rule ({kind})')}; "
-            "Hearth knows bpe and unigram."
+            "Hearth supports bpe and unigram."
         )
     if values.get(24):
         raise UnsupportedModelError("The SentencePiece model puts spaces behind words, which Hearth does not.")

@@ -176,7 +176,7 @@ def splitting_of(metadata: Mapping[str, Any]) -> tuple[Splitting, str]:
         )
     if not isinstance(name, str) or name not in _NAMED:
         raise UnsupportedModelError(
-            f"The GGUF file's vocabulary splits text as {name!r}; Hearth knows {', '.join(sorted(_NAMED))}.",
+            f"The GGUF file's vocabulary splits text as {name!r}; Hearth supports {', '.join(sorted(_NAMED))}.",
             "Choose a model whose GGUF file names one of these, or its safetensors with tokenizer.json.",
         )
     return _NAMED[name], ""

@@ -161,7 +161,6 @@ class ReplySplitter:
 
 
 def split(text: str) -> Reply:
-    """Return the parts of a complete reply."""
     if text.lstrip()[:1] not in _FIRST and "</" not in text:
         return Reply("", text)
     return _split_long(text) if len(text) > _LONG else _split(text)

@@ -84,7 +84,7 @@ class Tokenizer:
         self._forbidden = self._special.keys() - spelt
         ids = vocabulary.ids or sorted(backend.get_vocab(with_added_tokens=True).values())
         if not ids:
-            raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
+            raise ModelFormatError(f"{vocabulary.origin} has no tokens.")
         self._repeated = vocabulary.repeated
         self.vocab_size: int = ids[-1] + 1
         # Text models of families with image input keep tokens for images, beyond the end of their embedding.

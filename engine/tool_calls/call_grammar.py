@@ -220,7 +220,6 @@ def _exact(text: str, lark: Any) -> str:
 
 
 def _text_pattern(schema: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the terminal for a text under its schema, and whether it may be any text."""
     least, most, pattern = (schema.get(name) for name in ("minLength", "maxLength", "pattern"))
     found = list[str]()
     if (isinstance(least, int) and least > 0) or isinstance(most, int):

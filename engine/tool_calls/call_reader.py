@@ -27,15 +27,11 @@ _ID_CHARS = string.ascii_letters + string.digits
 
 @dataclass(frozen=True)
 class TextPart:
-    """More of the text."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class CallPart:
-    """A call begins."""
-
     id: str
     name: str
 
@@ -76,7 +72,6 @@ class CallReader:
         self.is_complete = True
 
     def append(self, text: str) -> list[Part]:
-        """Add text to the answer. Return what it adds."""
         self._held += text
         found: list[Part] = []
         while (parts := self._step()) is not None:

@@ -151,7 +151,6 @@ class MarkedGrammar:
         return [*found, *(self._any() if self._has_any else [])]
 
     def _rule(self, schema: Mapping[str, Any]) -> str:
-        """Return the name of the rule for a value."""
         key = json.dumps(schema, sort_keys=True)
         if key not in self._names:
             self._names[key] = f"value_{self._prefix}_{len(self._names)}"

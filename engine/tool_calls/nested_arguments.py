@@ -20,7 +20,6 @@ _Element = tuple[str, str, list[Any]]  # key, text, inner elements
 
 
 def write_tags(values: Mapping[str, Any], mark: str) -> str:
-    """Return the elements of an object."""
     return "".join(_element(key, value, mark) for key, value in values.items())
 
 

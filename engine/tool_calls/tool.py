@@ -38,7 +38,6 @@ class ToolUse:
 
     @property
     def callable(self) -> tuple[Tool, ...]:
-        """The tools that may be called."""
         return () if self.choice == "none" else tuple(tool for tool in self.tools if tool.name in self.allowed)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from engine.config import SamplingConfig
 from engine.job import Job
-from engine.training.kept_arrays import keep, kept_file, read_kept
 from engine.training.layer_walk import ModelParts
 from engine.training.prompts import KindOfText, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds
+from engine.training.saved_arrays import read_saved, save, saved_file
 from engine.training.writing import Task, write_texts
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def write_portion(
 
     Units: progress reports tokens written.
     """
-    kept = _kept_in(model, number, seed, size)
-    if (found := _read(kept, model, size)) is not None:
+    saved = _saved_in(model, number, seed, size)
+    if (found := _read(saved, model, size)) is not None:
         job.progress(size, size)
         return found
     written = _write(model, parts or ModelParts.of(model), number, seed, size, job)
-    _keep(kept, written)
+    _save(saved, written)
     return written
 
 
@@ -116,18 +116,18 @@ class _Draw:
 # --- what is kept
 
 
-def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
+def _saved_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
     """Return the file of a portion; its name contains everything that determines its contents."""
     made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, model.backend.name,
                          model.kv_codec, recipe_fingerprint(), repr(SAMPLING)])  # fmt: skip
     key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
-    return kept_file("calibration", f"{key}-{seed}-{number}-{size}")
+    return saved_file("calibration", f"{key}-{seed}-{number}-{size}")
 
 
 def _read(path: Path, model: LoadedModel, size: int) -> Texts | None:
     """Return the texts in the file; None without a valid one, so that they are written again."""
     names = [kind.name for kind in usable_kinds(model)]
-    arrays = read_kept(path)
+    arrays = read_saved(path)
     if arrays is None or set(arrays) != {"ids", "kinds", "lengths"}:
         return None
     ids, kinds, lengths = arrays["ids"], arrays["kinds"], arrays["lengths"]
@@ -145,8 +145,8 @@ def _read(path: Path, model: LoadedModel, size: int) -> Texts | None:
     return texts
 
 
-def _keep(path: Path, texts: Texts) -> None:
+def _save(path: Path, texts: Texts) -> None:
     rows: list[list[int]] = [text for of_kind in texts.values() for text in of_kind]
     kinds = np.repeat(np.arange(len(texts)), [len(of_kind) for of_kind in texts.values()])
     lengths = np.array([len(row) for row in rows], np.int64)
-    keep(path, {"ids": np.concatenate(rows).astype(np.int64), "kinds": kinds.astype(np.int64), "lengths": lengths})
+    save(path, {"ids": np.concatenate(rows).astype(np.int64), "kinds": kinds.astype(np.int64), "lengths": lengths})

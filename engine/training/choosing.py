@@ -166,7 +166,6 @@ def copy_candidate(
 
 
 def low_rank_candidate(low_rank: LowRank, held_out: HeldOutLayer, levels: Sequence[float] = LEVELS) -> Candidate:
-    """Return a low-rank stage alone."""
     scores = low_rank.scores(held_out.x, ReferenceOperators())
     return Candidate(low_rank, None, None, points(held_out.seen, scores, None, levels=levels))
 

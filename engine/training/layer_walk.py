@@ -210,7 +210,6 @@ class _Rows:
 
     @property
     def all(self) -> slice:
-        """Return its rows of the stream."""
         return slice(self.start, self.start + len(self.position))
 
 

@@ -28,7 +28,7 @@ def check_plot_file(path: Path) -> None:
     """Raise InvalidRequestError if the file cannot become a picture, before the long work."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequestError(
-            f"{path.name} is not a name of a picture that can be drawn; known are {' and '.join(FORMATS)}.",
+            f"{path.name} is not a name of a picture that can be drawn; supported: {' and '.join(FORMATS)}.",
             "End the name with .png or .svg.",
         )
     if not path.parent.is_dir():

@@ -27,10 +27,10 @@ from engine.sparsity.stats import NeuronStats
 from engine.training.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_portion
 from engine.training.device_products import fits, offline_device, on_device
 from engine.training.given_text import text_sequences
-from engine.training.kept_arrays import forget, keep, kept_file, read_kept
 from engine.training.layer_walk import LayerBatch, ModelParts, check_walk, walk_layers
 from engine.training.locality import locality
 from engine.training.prompts import recipe_fingerprint
+from engine.training.saved_arrays import delete, read_saved, save, saved_file
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def profile(
     counting.run(job)
     stats = NeuronStats(counting.counts, source.tokens, "measured", counting.corpus, text=source.kind)
     head = artefacts.save_stats(opened, stats)
-    counting.forget()
+    counting.clear()
     return Profiled(stats, head)
 
 
@@ -208,7 +208,7 @@ class _Counting:
         self._digests: list[str] = []  # of the texts of each portion that is done
         made_of = "\n".join([opened.fingerprint, opened.config.activation_text, model.backend.name, model.kv_codec,
                              device, source.fingerprint])  # fmt: skip
-        self._kept = kept_file("profiles", hashlib.sha256(made_of.encode()).hexdigest()[:32])
+        self._saved = saved_file("profiles", hashlib.sha256(made_of.encode()).hexdigest()[:32])
 
     @property
     def corpus(self) -> str:
@@ -240,15 +240,15 @@ class _Counting:
             self.counts += counts
             self._digests.append(_digest(texts))
             if number + 1 < source.n_portions:
-                keep(self._kept, {"counts": self.counts, "digests": np.array(self._digests)})
+                save(self._saved, {"counts": self.counts, "digests": np.array(self._digests)})
         job.progress(total, total)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Delete the file, because the work is done."""
-        forget(self._kept)
+        delete(self._saved)
 
     def _restore(self) -> None:
-        arrays = read_kept(self._kept)
+        arrays = read_saved(self._saved)
         if arrays is None or set(arrays) != {"counts", "digests"}:
             return
         counts, digests = arrays["counts"], arrays["digests"].tolist()

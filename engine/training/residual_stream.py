@@ -15,7 +15,7 @@ from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.sparsity.artifact_files import DISK_FULL
 
 SHARE_OF_FREE_RAM = 0.25  # the most that the stream may use
-_PIECE_BYTES = 4 << 20
+_CHUNK_BYTES = 4 << 20
 
 
 class ResidualStream:
@@ -73,7 +73,7 @@ def _reserve(file: BinaryIO, n_bytes: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, n_bytes)
         return
-    zeros = bytes(_PIECE_BYTES)
-    for start in range(0, n_bytes, _PIECE_BYTES):
+    zeros = bytes(_CHUNK_BYTES)
+    for start in range(0, n_bytes, _CHUNK_BYTES):
         file.write(zeros[: n_bytes - start])
     file.flush()

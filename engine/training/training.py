@@ -77,14 +77,14 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         if self.kind not in WANTED:
-            raise InvalidRequestError(f"Unknown kind of predictor {self.kind!r}; known are {', '.join(WANTED)}.")
+            raise InvalidRequestError(f"Unknown kind of predictor {self.kind!r}; supported: {', '.join(WANTED)}.")
         if self.tokens < LEAST_TOKENS:
             raise InvalidRequestError(
                 f"{self.tokens} tokens were asked for; predictors need at least {LEAST_TOKENS} to be trained on."
             )
         if not 0 < self.goal.perplexity_rise < 1:
             raise InvalidRequestError(
-                f"The budget is {100 * self.goal.perplexity_rise:g} %; it must lie above 0 and below 100."
+                f"The budget is {100 * self.goal.perplexity_rise:g} %; it must be above 0 and below 100."
             )
 
 
@@ -145,7 +145,7 @@ def train(
             "Run it without predictors.",
         )
     if config.n_experts and (options.kind not in ("auto", "low_rank") or config.weighed_inputs):
-        raise UnsupportedModelError("In experts, only predictors of low rank are known.", "Train those.")
+        raise UnsupportedModelError("In experts, only predictors of low rank are supported.", "Train those.")
     check_walk(config)
     device = training_device(device)
     texts, held_out, source = _texts(model, text, options, job.part(0, _WRITTEN, _WHOLE))
@@ -155,7 +155,7 @@ def train(
         chosen = trainer.choose(held_out, job.part(_FITTED, _WHOLE, _WHOLE))
     made = replace(chosen, text=source)
     file = artefacts.save_predictor(model.opened, made, cancelled=job.cancelled)
-    trainer.forget()
+    trainer.clear()
     job.progress(_WHOLE, _WHOLE)
     return Trained(made, file, time.perf_counter() - started, device)
 
@@ -192,7 +192,7 @@ class _Trainer:
         self._options = options
         self._device = device
         self._machine = MachineCost(_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S)
-        self._folder = _kept_in(model, texts, options, device)
+        self._folder = _saved_in(model, texts, options, device)
         self._records: dict[int, LayerRecord] = {}
         for layer in range(model.opened.config.n_layers):
             if (record := LayerRecord.load(self._file(layer))) is not None:
@@ -201,7 +201,7 @@ class _Trainer:
     def _file(self, layer: int) -> Path:
         return self._folder / f"layer-{layer:03d}.npz"
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Delete the files for continuing."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -385,7 +385,7 @@ def _texts(
     return texts, held_out, f"{sum(map(len, texts.train))} positions {source}"
 
 
-def _kept_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> Path:
+def _saved_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> Path:
     """Return the folder of finished layers; its name contains everything that determines its contents."""
     import platformdirs
 

@@ -53,8 +53,6 @@ def write_texts(
 
 @dataclass(eq=False)
 class _Text:
-    """A text in progress."""
-
     number: int  # of its task
     task: Task
     tokens: list[int]

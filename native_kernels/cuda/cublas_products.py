@@ -32,7 +32,6 @@ class LibraryProducts:
 
     @property
     def version(self) -> int:
-        """The version, as in Cublas."""
         return self._library.version
 
     def multiply(self, product: Product) -> None:
@@ -88,7 +87,6 @@ class LibraryProducts:
         )  # fmt: skip
 
     def spare(self, n: int) -> None:
-        """As Cublas.spare."""
         self._library.spare(n)
 
     def close(self) -> None:

@@ -37,7 +37,6 @@ class GpuMatrix:
         return n_gpu_bytes(self.codec, self.n_rows, self.n_cols)
 
     def part(self, rows: range) -> GpuMatrix:
-        """Return consecutive rows."""
         widths = plane_row_bytes(self.codec, self.n_cols)
         planes = tuple(at + rows.start * width for at, width in zip(self.planes, widths, strict=True))
         return replace(self, n_rows=len(rows), planes=planes)

@@ -45,7 +45,6 @@ def plane_row_bytes(codec: str, n_cols: int) -> tuple[int, ...]:
 
 
 def n_gpu_bytes(codec: str, n_rows: int, n_cols: int) -> int:
-    """Return the bytes of a matrix on the GPU."""
     return n_rows * sum(plane_row_bytes(codec, n_cols))
 
 

@@ -203,7 +203,7 @@ def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width:
         program = Program(calls)
         took = []
         for _ in range(2 + _ROUNDS):  # the first two warm up
-            program.forget_times()
+            program.reset_times()
             pool.run(program, timed=True)
             took.append(program.timed_s / _EXCHANGES)
         stream.synchronize()

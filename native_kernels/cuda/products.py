@@ -23,7 +23,7 @@ _ROWS = 2  # per warp at a time, in products.cu
 _AT_ONCE = 3  # matrices per launch
 _SIZES = (1, 2, 4, 8)  # vectors per launch
 _ONE_AHEAD = ("q4_k", "q5_k", "q6_k", "q3_k", "iq4_xs")  # products read one unit of a row ahead; of other codecs, two
-_FEW_WARPS = ("q4_0", "copy3", "copy4")  # blocks of `expect` with half as many threads
+_FEW_WARPS = ("q4_0", "copy3", "copy4")  # codecs whose `expect` kernel uses half as many threads per block
 _QUANT_BYTES = {"q8_0.lanes": 32, "q4_0.lanes": 16}
 
 

@@ -305,7 +305,7 @@ class FakeLibrary(QObject):
         self.tell("downloads")
         return {}
 
-    _do_forget_download = _do_cancel_download
+    _do_remove_download = _do_cancel_download
 
     def _change(self, given: Values, **values: Any) -> Values:
         self.downloads = [replace(d, **values) if d.id == given["download"] else d for d in self.downloads]

@@ -1,4 +1,4 @@
-"""A graphics card in the window: chosen, shown, switched without a restart, lost in mid-answer, and missing."""
+"""A graphics card in the window: chosen, shown, switched without a restart, lost during an answer, and missing."""
 
 from __future__ import annotations
 

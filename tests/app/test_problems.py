@@ -76,7 +76,7 @@ def test_a_deleted_chat_takes_its_problems_along(board: Board) -> None:
     p.show_chat("a")
     p.report("answer", said("Not finished"), "a")
     p.report("attachment", said("Not attached"), "a")
-    p.forget_chat("a")
+    p.discard_chat("a")
     assert board.title == ""
 
 

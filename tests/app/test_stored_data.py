@@ -18,7 +18,7 @@ from app.stored_data import GROUPS, StoredData
 from engine.library.owned.installed import Library
 from engine.library.prepare import prepare_state
 from engine.machine import measured_hardware
-from engine.training import kept_arrays
+from engine.training import saved_arrays
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [group.name for group in GROUPS]
@@ -75,7 +75,7 @@ def test_every_file_that_a_run_writes_belongs_to_a_group_and_goes_with_it(tmp_pa
     write(paths().cache / "kernels" / "key" / "one.code")
     prepare_state.keep_pace("pc", "train", 2.0)
     prepare_state.keep_state(prepare_state.PrepareState("maker/tiny"))
-    kept_arrays.keep(kept_arrays.kept_file("profiles", "one"), {"a": np.zeros(3)})
+    saved_arrays.save(saved_arrays.saved_file("profiles", "one"), {"a": np.zeros(3)})
     measured_hardware.remember_expected("tiny", 0.5)
     data = stored()
     named = {file for group in GROUPS for file in data.files(group)}

@@ -71,7 +71,7 @@ def every_message() -> Iterator[UserMessage]:
             yield describe(RescueReport(error, 1, 1, in_memory=True))
     yield describe(SettingsError("Errno 28: no space.", Path("/home/ann/settings.json")))
     yield describe(KeyError("x"))
-    yield describe_settings_problem("text_px is 9; it must lie between 10 and 24.")
+    yield describe_settings_problem("text_px is 9; it must be between 10 and 24.")
     yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=True)
     yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=False)
     yield describe_library_death("The library's process crashed (SIGSEGV).")
@@ -234,7 +234,7 @@ def test_the_starter_model_is_no_remedy_for_itself() -> None:
 
 @pytest.mark.parametrize(("fact", "file"), [
     ("My model Q4.gguf is not a sound GGUF file: tensor a.b ends 9 bytes past the file.", "My model Q4.gguf"),
-    ("tokenizer.json holds no JSON object.", "tokenizer.json"),
+    ("tokenizer.json has no JSON object.", "tokenizer.json"),
     ("rope_theta in config.json is nothing; a number is needed.", "config.json"),
     ("Tensor blk.0.ffn_up.weight holds values that are not numbers.", ""),
     ("The weights lack blk.0.ffn_up.weight.", ""),

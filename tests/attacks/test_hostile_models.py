@@ -163,7 +163,7 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"rms_norm_eps": float("nan")}, ModelFormatError, "norm_eps"),
         ({"rope_theta": -1}, ModelFormatError, "rope_theta"),
         ({"eos_token_id": [1, "x"]}, ModelFormatError, "eos_token_id"),
-        ({"eos_token_id": 99999}, ModelFormatError, "99999 lies outside"),
+        ({"eos_token_id": 99999}, ModelFormatError, "99999 is outside"),
         ({"model_type": "mamba"}, UnsupportedModelError, "'mamba' yet"),
         ({"model_type": None}, ModelFormatError, "lacks 'model_type'"),
         ({"hidden_act": "mish"}, UnsupportedModelError, "'mish' is not supported; Hearth runs relu, drelu, silu"),

@@ -188,8 +188,8 @@ INDEXES: dict[str, tuple[Data, str]] = {
     "no map": (b"{}", "lacks a 'weight_map'"),
     "an empty map": (b'{"weight_map": {}}', "lacks a 'weight_map'"),
     "a list as map": (b'{"weight_map": [1]}', "lacks a 'weight_map'"),
-    "a number as file": (b'{"weight_map": {"a": 1}}', "which is no .safetensors file beside it"),
-    "a list as file": (b'{"weight_map": {"a": ["x"]}}', "which is no .safetensors file beside it"),
+    "a number as file": (b'{"weight_map": {"a": 1}}', "which is not a .safetensors file beside it"),
+    "a list as file": (b'{"weight_map": {"a": ["x"]}}', "which is not a .safetensors file beside it"),
     "the same tensor twice": (b'{"weight_map": {"a": "x", "a": "x"}}', "'a' appears twice"),
     "the same map twice": (b'{"weight_map": {"a": "x"}, "weight_map": {}}', "'weight_map' appears twice"),
     "half a million tensors": (
@@ -219,7 +219,7 @@ def test_indexes_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
     save_file({"a": np.ones(2, np.float32)}, tmp_path / "m.safetensors")
     index = tmp_path / "inside" / INDEX_NAME
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    refused(lambda: open_sharded_safetensors(index), "which is no .safetensors file beside it")
+    refused(lambda: open_sharded_safetensors(index), "which is not a .safetensors file beside it")
 
 
 def test_an_index_cut_off_anywhere(tmp_path: Path) -> None:

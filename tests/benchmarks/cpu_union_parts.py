@@ -59,7 +59,7 @@ class Variant:
 
     def run(self, pool: Pool) -> None:
         """Once; keeps the seconds of the round in which all calls together took least."""
-        self.program.forget_times()
+        self.program.reset_times()
         pool.run(self.program, timed=True)
         found = self.program.stage_seconds()
         if self.best is None or sum(found.values()) < sum(self.best.values()):

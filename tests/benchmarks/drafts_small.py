@@ -331,7 +331,7 @@ def measured(path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft:
     for number, prompt in enumerate(prompts):
         told: dict[bool, tuple[list[int], float]] = {}
         for is_drafted in (number % 2 == 0, number % 2 == 1):
-            session.forget()
+            session.clear()
             guesses = Counted(times, source(session, times), counts) if is_drafted else Guesses(StepTimes(), [])
             told[is_drafted] = answer(session, prompt, greedy, guesses)
         are_same = are_same and told[False][0] == told[True][0]

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from engine.gpu.prefill import cold_buffers  # noqa: E402 - found by the line above
-from engine.gpu.prefill.cold_buffers import ColdPiece, Neurons  # noqa: E402
+from engine.gpu.prefill.cold_buffers import ColdTile, Neurons  # noqa: E402
 from engine.gpu.prefill.cold_stream import ColdStream  # noqa: E402
 from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans  # noqa: E402
 from engine.machine.hardware import default_threads, probe  # noqa: E402
@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def compare(flags: argparse.Namespace, ops: GpuPrefillOps, pool: Pool, w: FfnWeights, ids: I32) -> None:
-    """The ring against the GPU, alone and with the products of 512 positions with every piece."""
+    """The ring against the GPU, alone and with the products of 512 positions with every tile."""
     device, n_bytes = ops.device, 3 * flags.row * len(ids)
     place = PinnedWeights(device)
     free, began = device.memory()[0], time.perf_counter()
@@ -122,12 +122,12 @@ def compare(flags: argparse.Namespace, ops: GpuPrefillOps, pool: Pool, w: FfnWei
         stream = ColdStream(ring, pool, ops, reach)
         alone = min(both(stream, ring, w, ids) for _ in range(ROUNDS))
         beside = min(both(stream, ring, w, ids, products.run) for _ in range(ROUNDS))
-        piece = products.piece
-        assert piece is not None
+        tile = products.tile
+        assert tile is not None
         pieces = stream.gathered + stream.filled
         began = time.perf_counter()
         for _ in range(pieces):
-            products.run(piece)
+            products.run(tile)
         ops.stream.synchronize()
         only = time.perf_counter() - began
         print(f"{name:20}: {n_bytes / alone / 1e9:.1f} GB/s; beside products {n_bytes / beside / 1e9:.1f}, which alone "
@@ -139,11 +139,11 @@ def compare(flags: argparse.Namespace, ops: GpuPrefillOps, pool: Pool, w: FfnWei
 
 
 class Products:
-    """What a prompt of 512 positions does with a piece."""
+    """What a prompt of 512 positions does with a tile."""
 
     def __init__(self, ops: GpuPrefillOps, width: int, most: int = 4096) -> None:
         self._ops, t = ops, 512
-        self.piece: ColdPiece | None = None
+        self.tile: ColdTile | None = None
         sizes = (2 * t * width, 2 * t * most, 4 * t, 4 * t * most, 4 * t * most, 4 * t * width)
         self._memory = [DeviceMemory(ops.device, size) for size in sizes]
         for memory, size in zip(self._memory, sizes, strict=True):
@@ -153,23 +153,23 @@ class Products:
         self._hidden, self._out = (Rows(first, most), Rows(up, most)), Rows(out, width)
         self._tile, self._n = Tile(0, 0), t
 
-    def run(self, piece: ColdPiece) -> None:
-        assert piece.gate is not None
-        assert piece.down_t is not None
-        self.piece = piece
-        self._ops.multiply_two((piece.gate, piece.up), self._x, self._n, self._hidden, self._tile)
-        self._ops.multiply_transposed(piece.down_t, self._h, self._n, self._out, self._tile, adds=True)
+    def run(self, tile: ColdTile) -> None:
+        assert tile.gate is not None
+        assert tile.down_t is not None
+        self.tile = tile
+        self._ops.multiply_two((tile.gate, tile.up), self._x, self._n, self._hidden, self._tile)
+        self._ops.multiply_transposed(tile.down_t, self._h, self._n, self._out, self._tile, adds=True)
 
 
 def both(
-    stream: ColdStream, ring: UploadRing, w: FfnWeights, ids: I32, use: Callable[[ColdPiece], None] | None = None
+    stream: ColdStream, ring: UploadRing, w: FfnWeights, ids: I32, use: Callable[[ColdTile], None] | None = None
 ) -> float:
     """Seconds until all of it has come; use: what is done with it."""
     began = time.perf_counter()
     stream.begin([(FFN, Neurons(w, ids))], 4096 if use else len(ids))
-    for piece in stream.pieces(FFN):
+    for tile in stream.tiles(FFN):
         if use:
-            use(piece)
+            use(tile)
     ring._copy.synchronize()
     ring._compute.synchronize()
     return time.perf_counter() - began

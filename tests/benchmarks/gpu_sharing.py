@@ -237,7 +237,7 @@ def in_mid_answer(bench: Bench, model: LoadedModel, session: ChatSession, prompt
     """Memory runs out at the fourth token: an error with a hint, and the next answer."""
     sampling = SamplingConfig().changed({"temperature": 0, "max_tokens": ANSWER})
     said, hint, n = "", "", 0
-    session.forget()
+    session.clear()
     try:
         with running_out() as wanted:
             for event in session.generate(prompt, sampling):
@@ -363,7 +363,7 @@ def two(bench: Bench) -> Figures:
         theirs_alone = other.ask(prompt=prompt, tokens=ANSWER)
         began = time.perf_counter()
         other.begin(prompt=prompt, tokens=ANSWER)
-        session.forget()
+        session.clear()
         ours = answer(session, prompt, ANSWER)
         theirs = other.answer()
         took = time.perf_counter() - began

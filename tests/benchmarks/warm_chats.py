@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from engine.config import EngineConfig, SamplingConfig
-from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
+from engine.prompt_cache.stored_prompts import StoredPrompts
 from engine.session.chat_session import ChatSession
 from engine.session.generate import GenerationStats
 from engine.session.guesses import StepTimes
@@ -115,7 +115,7 @@ def _measured(flags: argparse.Namespace, n_tokens: int, folder: Path) -> dict[st
 
 def _start(model: LoadedModel, folder: Path) -> tuple[ChatSession, PromptStore]:
     store = PromptStore(folder, QUOTA_BYTES, ram_bytes_for_blocks())
-    session = ChatSession(model, prompts=KeptPrompts(store, model.opened, model.kv_codec))
+    session = ChatSession(model, prompts=StoredPrompts(store, model.opened, model.kv_codec))
     session._times = _OneByOne()
     return session, store
 

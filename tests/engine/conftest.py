@@ -16,7 +16,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, 
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy it is: what is measured in a test is remembered there."""
-    machine_figures.forget_hasty()
+    machine_figures.discard_hasty()
     monkeypatch.setattr(machine_figures, "processor_times", lambda: machine_figures.CpuTimes(0.0, 0.0, 0.0))
 
 

@@ -51,7 +51,7 @@ class Soak:
     def started(self) -> Child:
         child = Child()
         engine = {"device": "cpu", "threads": 1, "draft": self.draft or "off"}
-        child.say(protocol.KeepPrompts("keep", str(self.folder / "prompts"), [str(i) for i in range(CHATS)], 1 << 30))
+        child.say(protocol.StorePrompts("keep", str(self.folder / "prompts"), [str(i) for i in range(CHATS)], 1 << 30))
         child.until("finished", "keep")
         child.say(protocol.Load("load", "starter-chat", engine))
         child.until("finished", "load")

@@ -116,7 +116,6 @@ class AnswerChoices:
             self._defaults.pop(model, None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the defaults of models."""
         return {"schema_version": SCHEMA_VERSION, "models": {name: dict(v) for name, v in self._defaults.items()}}
 
     def save(self, values: dict[str, Any]) -> None:

@@ -129,6 +129,5 @@ def percent(share: float) -> str:
 
 
 def thought_text(stats: Mapping[str, Any]) -> str:
-    """Return the heading of a finished thought."""
     taken = stats.get("thought_s")
     return tr("Thought for {time}", time=seconds(float(taken))) if taken else tr("Thought")

@@ -46,7 +46,6 @@ class Inspection:
 
     @property
     def ids(self) -> list[int]:
-        """The tokens of the answer."""
         return [row["id"] for row in self.rows]
 
     def text(self, token: int) -> str:
@@ -171,5 +170,4 @@ def _flags(bits: str, n_neurons: int) -> NDArray[np.bool_] | None:
 
 
 def joined_text(record: Inspection, tokens: Sequence[int]) -> str:
-    """Return the text of tokens, as the model has them."""
     return "".join(map(record.text, tokens))

@@ -109,7 +109,6 @@ class BrowserPage:
         self._end.start()
 
     def close(self) -> None:
-        """Stop serving."""
         self._end.cancel()
         self._server.shutdown()
         self._server.server_close()

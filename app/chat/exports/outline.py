@@ -64,8 +64,6 @@ class Section(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """A chat, or one message of it."""
-
     title: str
     day: str
     sections: tuple[Section, ...]

@@ -51,14 +51,10 @@ class SkippedChatError(Exception):
 
 
 class Text(NamedTuple):
-    """A part of a message."""
-
     text: str
 
 
 class Thought(NamedTuple):
-    """What a model thought."""
-
     text: str
 
 
@@ -163,7 +159,6 @@ def sequence(value: Any) -> list[Any]:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list."""
     return [one for one in sequence(value) if isinstance(one, dict)]
 
 

@@ -133,8 +133,6 @@ class _Stream:
 
 
 class _Item:
-    """One message, with its parts."""
-
     def __init__(self, stream: _Stream, version: int, left_out: LeftOut) -> None:
         self._stream, self._version, self._left_out = stream, version, left_out
 

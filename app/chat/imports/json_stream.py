@@ -85,7 +85,6 @@ class JsonStream:
         return True
 
     def _value(self) -> Any:
-        """Return the value that begins here."""
         size = CHUNK_BYTES
         while True:
             try:

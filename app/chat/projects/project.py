@@ -55,8 +55,6 @@ class Project:
 
 
 class Projects:
-    """The projects by the name of their folder."""
-
     def __init__(self, path: Path | None = None) -> None:
         """Read nothing. path: None keeps them in memory."""
         self._path = path
@@ -90,7 +88,6 @@ class Projects:
 
     @property
     def folders(self) -> list[str]:
-        """The folders that have settings."""
         return list(self._projects)
 
     def of(self, folder: str) -> Project | None:

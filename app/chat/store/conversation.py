@@ -19,8 +19,6 @@ class Role(StrEnum):
 
 
 class MessageState(StrEnum):
-    """The state of a message."""
-
     COMPLETE = "complete"
     WRITING = "writing"  # being generated; in the store at start: the program was killed
     CANCELLED = "cancelled"  # the user pressed Stop; the partial text is kept
@@ -78,8 +76,6 @@ LOCAL_CHOICES = ("tools", "allowed", "documents", "inspect")
 
 
 class CallState(StrEnum):
-    """The state of a call of a tool."""
-
     ASKING = "asking"  # waits for the user's consent
     RUNNING = "running"
     DONE = "done"

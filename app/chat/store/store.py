@@ -242,7 +242,6 @@ class Store:
         return [_conversation(row) for row in rows]
 
     def drop_staged(self) -> None:
-        """Remove all staged chats."""
         while True:
             with self._transaction() as db:
                 some = "SELECT rowid FROM conversation WHERE deleted_at = ? LIMIT ?"
@@ -319,7 +318,7 @@ class Store:
         )
         while True:
             with self._transaction() as db:
-                if not self._index.forget(words, messages + chats):
+                if not self._index.delete(words, messages + chats):
                     db.execute(f"DELETE FROM message WHERE {old}", messages)
                     count = db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
                     db.execute(
@@ -336,7 +335,6 @@ class Store:
         return str(row[0]) if row else ""
 
     def save_draft(self, text: str) -> None:
-        """Save the draft of the new chat."""
         with self._transaction() as db:
             _put_note(db, "draft", text)
 
@@ -374,7 +372,7 @@ class Store:
         A message that exists is overwritten, so that a failed call can be repeated.
         """
         with self._transaction() as db:
-            self._index.forget("message.id = ?", (message.id,))
+            self._index.delete("message.id = ?", (message.id,))
             db.execute(
                 f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
                 "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :calls, :chat, "
@@ -391,7 +389,7 @@ class Store:
     def update_message(self, message: Message) -> bool:
         """Update text, state, statistics, attachments and calls of a message. Returns False if it does not exist."""
         with self._transaction() as db:
-            self._index.forget("message.id = ?", (message.id,))
+            self._index.delete("message.id = ?", (message.id,))
             changed = db.execute(
                 "UPDATE message SET text = :text, state = :state, stats = :stats, attachments = :attachments, "
                 "calls = :calls WHERE id = :id",
@@ -430,7 +428,7 @@ class Store:
             ).rowcount
 
     def inspection(self, message_id: str) -> bytes | None:
-        """Return what was recorded of an answer's tokens; None: nothing."""
+        """Return the recorded tokens of an answer; None: not recorded."""
         with self._reading() as db:
             row = db.execute("SELECT data FROM inspection WHERE message_id = ?", (message_id,)).fetchone()
         return bytes(row[0]) if row and isinstance(row[0], bytes) else None

@@ -67,7 +67,7 @@ class SearchIndex:
         self._db.executemany("INSERT INTO search_entry (message) VALUES (?)", [(rowid,) for rowid, _ in step])
         return not is_all
 
-    def forget(self, condition: str, values: tuple[object, ...]) -> bool:
+    def delete(self, condition: str, values: tuple[object, ...]) -> bool:
         """Remove messages from the index before their text changes. Returns True if one step was not enough."""
         if self._usable:
             try:

@@ -126,8 +126,6 @@ class _Formats:
 
 
 class _Sheet:
-    """Writes the rows of a sheet."""
-
     def __init__(self, blocks: Blocks, texts: list[str], formats: _Formats) -> None:
         self._blocks, self._texts, self._formats = blocks, texts, formats
         self._cells: list[str] = []

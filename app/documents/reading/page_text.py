@@ -226,7 +226,6 @@ class _Writer:
             self._start(tag)
 
     def page(self) -> Page:
-        """Return what was written."""
         while self._open:
             self._pop()
         self._flush()

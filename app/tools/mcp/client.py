@@ -230,7 +230,7 @@ class McpTools:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(lambda: self._stop(server_id))
 
-    def forget(self, server_id: str) -> None:
+    def discard(self, server_id: str) -> None:
         """End a server that was removed from the list, and delete its private folder. Blocks for a second or two."""
         if self._loop is not None:
             self._result(self._stopped(server_id), lambda: False)

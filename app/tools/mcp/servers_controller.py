@@ -47,7 +47,6 @@ class ToolServersController(QObject):
         return len(self.servers.servers) >= MAX_SERVERS
 
     def state(self, server_id: str) -> ServerState:
-        """Return how a server is doing."""
         return self._tools.state(server_id)
 
     def listed(self, server_id: str) -> tuple[ListedTool, ...]:
@@ -124,11 +123,11 @@ class ToolServersController(QObject):
         self.servers.remove(server_id)
         self._keep()
 
-        def forget() -> None:
+        def discard() -> None:
             with suppress(ToolServerError):  # the window is closing, which ends it
-                self._tools.forget(server_id)
+                self._tools.discard(server_id)
 
-        threading.Thread(target=forget, name="mcp-remove", daemon=True).start()
+        threading.Thread(target=discard, name="mcp-remove", daemon=True).start()
 
     def propose(self, file: Path) -> Proposal | str:
         """Read a file of another program. Adds nothing. Returns why it cannot be used, if so."""

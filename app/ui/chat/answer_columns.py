@@ -118,7 +118,6 @@ class AnswerColumn(QFrame):
             self._show(message.stats or {})
 
     def set_status(self, status: EngineStatus) -> None:
-        """Show progress while the answer is in progress."""
         if self.is_writing and self.answer is not None:
             self.answer.set_status(status)
             self.state.setText(status.word if status.working else tr("Waiting"))
@@ -259,7 +258,6 @@ class AnswerColumns(QScrollArea):
                 one.selection.copy()
 
     def append_text(self, message_id: str, text: str) -> None:
-        """Append text to an answer in progress."""
         for column in self.columns:
             if column.answer is not None and column.answer.message.id == message_id:
                 column.answer.append(text)

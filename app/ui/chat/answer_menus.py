@@ -105,7 +105,6 @@ class AnswerMenus(QObject):
     # --- opening
 
     def open_presets(self) -> None:
-        """Open or close the menu of presets and modes."""
         if self.presets.is_open:
             self.presets.dismiss()
         elif (anchor := self._anchor()) is not None:
@@ -113,7 +112,6 @@ class AnswerMenus(QObject):
             self.presets.open_at(anchor)
 
     def open_personas(self) -> None:
-        """Open the menu of personas for this chat."""
         if (anchor := self._anchor()) is not None:
             chosen = self.setup.chosen.persona
             store = self.setup.choices.personas
@@ -135,7 +133,6 @@ class AnswerMenus(QObject):
         self.thinking.popup(button.mapToGlobal(button.rect().topLeft()) - QPoint(0, self.thinking.sizeHint().height()))
 
     def open_sampling(self) -> None:
-        """Open the sampling settings of this chat."""
         if (anchor := self._anchor()) is not None:
             self._show_sampling()
             self.sampling.open_at(anchor)
@@ -150,21 +147,18 @@ class AnswerMenus(QObject):
             open_votes(self._window, Path(path))
 
     def edit_personas(self) -> PresetStoreDialog[Any]:
-        """Open the dialog with all personas."""
         from app.ui.chat.preset_dialogs import personas_dialog
 
         store = self.setup.choices.personas
         return self._open(personas_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
 
     def edit_prompts(self) -> PresetStoreDialog[Any]:
-        """Open the dialog with all saved prompts."""
         from app.ui.chat.preset_dialogs import prompts_dialog
 
         store = self.setup.choices.prompts
         return self._open(prompts_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
 
     def edit_presets(self) -> PresetStoreDialog[Any]:
-        """Open the dialog with all presets."""
         from app.ui.chat.preset_dialogs import presets_dialog
 
         setup, store = self.setup, self.setup.choices.presets
@@ -202,7 +196,6 @@ class AnswerMenus(QObject):
 
     @property
     def _made(self) -> list[Popover]:
-        """The menus that have been built."""
         return [self.__dict__[name] for name in ("presets", "personas", "sampling") if name in self.__dict__]
 
     def _owner(self) -> QWidget:

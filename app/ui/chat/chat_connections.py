@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def connect_page(controller: ChatController, page: ChatPage) -> None:
-    """Connect the chat page, with its composer and banner."""
     controller.chat_status_changed.connect(page.set_status)
     controller.opened.opening.connect(page.expect)
     controller.opened.stayed.connect(page.stay)

@@ -53,7 +53,7 @@ class ChatContext(QObject):
         page.transcript.edited.connect(memory.set_edit)
         memory.opened.connect(lambda: page.take_new_draft(memory.draft("")))
         memory.opened.connect(lambda: page.transcript.take_edits(memory.edits))
-        chat.conversation_opened.connect(self.counter.forget)
+        chat.conversation_opened.connect(self.counter.clear)
         for happened in (chat.message_finished, chat.branch_changed, chat.choices.changed):
             happened.connect(self.counter.begin_anew)
 

@@ -33,7 +33,6 @@ class ChatInspector(QObject):
         self._chat.record_tokens(not self._chat.records_tokens)
 
     def open(self, message_id: str) -> InspectorDialog | None:
-        """Open the inspector for an answer of the open chat."""
         from app.ui.inspector.inspector_dialog import InspectorDialog
 
         message = self._message(message_id)

@@ -196,14 +196,12 @@ class ChatPage(QFrame):
             self.composer.switch(wanted, conversation.draft if conversation is not None else self._new_draft)
 
     def add_message(self, message: Message) -> None:
-        """Append a message."""
         if message.role is Role.USER:
             self.show_over(None)
         self._show_empty(False)
         self.transcript.add_message(message)
 
     def append_text(self, message_id: str, text: str) -> None:
-        """Append text to an answer in progress."""
         self.transcript.append_text(message_id, text)
 
     def finish_message(self, message: Message) -> None:

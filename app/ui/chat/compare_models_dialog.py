@@ -46,11 +46,9 @@ class WayRow(QWidget):
 
     @property
     def choice(self) -> ModelChoice:
-        """The chosen model and mode."""
         return replace(self._choice, mode=self.segments.value() or None) if self.segments is not None else self._choice
 
     def open_menu(self) -> None:
-        """Open the list of models."""
         menu = Menu(tr("Models"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         for one in self._offered:
@@ -124,7 +122,6 @@ class CompareModelsDialog(Dialog):
 
     @property
     def choices(self) -> list[ModelChoice]:
-        """The chosen models and modes."""
         return [row.choice for row in self.rows]
 
     def _add_other(self) -> None:

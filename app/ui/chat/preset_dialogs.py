@@ -95,8 +95,6 @@ class InstructionsEditor(TextEditor):
 
 
 class PromptEditor(TextEditor):
-    """The editor of a saved prompt, with the variables in it."""
-
     def __init__(self) -> None:
         super().__init__(tr("Prompt"), tr("The text that is put into the message"), MAX_TEXT)
 

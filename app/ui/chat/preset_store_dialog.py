@@ -162,7 +162,6 @@ class PresetStoreDialog(QDialog, Generic[T]):
     # --- list
 
     def rows(self) -> list[PickRow]:
-        """Return the rows of the list, one per preset."""
         found = (self._rows.itemAt(i) for i in range(self._rows.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 
@@ -179,7 +178,6 @@ class PresetStoreDialog(QDialog, Generic[T]):
         self.new.setEnabled(not self.store.is_full)
 
     def show_thing(self, thing_id: str) -> None:
-        """Show a preset at the right."""
         self.flush()
         thing = self.store.get(thing_id)
         if thing is None:
@@ -236,7 +234,6 @@ class PresetStoreDialog(QDialog, Generic[T]):
         self._tell()
 
     def add_new(self) -> None:
-        """Add a blank preset."""
         self.flush()
         self._add(replace(self._blank, id=new_id(), name=tr(self._words.new)))
 
@@ -276,7 +273,6 @@ class PresetStoreDialog(QDialog, Generic[T]):
             self.import_file(Path(path))
 
     def import_file(self, path: Path) -> None:
-        """Import the presets of a file, and report the result."""
         self.flush()
         try:
             added, left_out = self.store.import_file(path)

@@ -193,7 +193,7 @@ class ServerContentDialog(Dialog):
         self._ask_for(template, template.name, lambda values: self._pick_resource(template.filled(values)))
 
     def _ask_for(self, offer: Prompt | Template, name: str, act: Callable[[dict[str, str]], None]) -> None:
-        """Show fields for the arguments; `act` gets them."""
+        """Show a field for each argument, and call `act` with the values."""
         if not offer.arguments:
             act({})
             return

@@ -55,7 +55,6 @@ class ModelButton(Button):
 
     @property
     def words(self) -> str:
-        """The full text."""
         return self.text().replace("&&", "&")
 
     def set_state(self, words: str, working: bool) -> None:
@@ -95,7 +94,6 @@ class NameButton(Button):
         self._words, self._is_short = words, False
 
     def set_words(self, words: str) -> None:
-        """Set the name."""
         self._words = words.replace("&", "&&")
         self.setText("" if self._is_short else self._words)
         self.updateGeometry()
@@ -241,11 +239,9 @@ class Composer(QFrame):
         self.set_tools(ToolOffer())
 
     def text(self) -> str:
-        """Return the draft."""
         return self.field.text()
 
     def set_text(self, text: str) -> None:
-        """Set the draft."""
         self.field.set_text(text)
 
     def switch(self, chat: str, text: str) -> None:
@@ -294,7 +290,6 @@ class Composer(QFrame):
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def choose_files(self) -> None:
-        """Ask for files to attach."""
         dialog = QFileDialog(self.window(), tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)

@@ -177,14 +177,12 @@ class ContextPopup(Popover):
         super().place()
 
     def set_policy(self, policy: str) -> None:
-        """Show the policy of this chat."""
         known = policy if policy in EFFECTS else "roll"
         self.policy.set_value(known)
         self.effect.setText(tr(EFFECTS[known]))
         self.place()
 
     def show_count(self, status: EngineStatus, count: CountResult | None) -> None:
-        """Show the current figures."""
         if count is not None and not status.answering:
             free = max(count.context_total - count.tokens, 0)
             self.figure.setText(

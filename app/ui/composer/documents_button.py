@@ -148,7 +148,6 @@ class DocumentsButton(Button):
             self._menu.show_offer(offer)
 
     def open_menu(self) -> None:
-        """Open or close the menu."""
         if self.menu_of_documents.is_open:
             self.menu_of_documents.dismiss()
         else:

@@ -74,7 +74,7 @@ class MessageField(QTextEdit):
         self._composing = False
         self._folded = FoldedText(self)
         self._text: str | None = ""  # the full text; None: must be read again
-        self.document().contentsChange.connect(self._forget_text)
+        self.document().contentsChange.connect(self._discard_text)
         self._history: Sequence[str] = ()  # a snapshot of the history while the user steps through it
         self._back = 0  # steps back in it; 0: the draft
         self._draft = ""  # the draft while a recalled message is shown
@@ -113,7 +113,7 @@ class MessageField(QTextEdit):
             self._text = self._folded.text()
         return self._text
 
-    def _forget_text(self) -> None:
+    def _discard_text(self) -> None:
         self._text = None
 
     def set_text(self, text: str) -> None:
@@ -122,7 +122,6 @@ class MessageField(QTextEdit):
         self._show(text)
 
     def insert(self, text: str) -> None:
-        """Replace the selection by a text."""
         self._folded.insert(text)
         self.ensureCursorVisible()
 

@@ -61,7 +61,6 @@ class PersonaMenu(PickMenu):
         self._fill()
 
     def rows(self) -> list[PickRow]:
-        """Return the rows that match the filter."""
         found = (self._column.itemAt(i) for i in range(self._column.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 

@@ -36,7 +36,6 @@ NAMES = {
 
 
 def figure(preset: Preset, settings_decide: bool) -> str:
-    """Return a short description of a preset."""
     if preset.id == BALANCED:
         return tr("As in Settings") if settings_decide else tr("The model's own")
     if preset.about:
@@ -46,7 +45,6 @@ def figure(preset: Preset, settings_decide: bool) -> str:
 
 
 def mode_text(offer: Offer) -> str:
-    """Return what the chosen mode does."""
     mode = offer.chosen.mode
     if mode == "sparse" and not offer.has_predictors:
         if offer.loaded_mode not in MODE_TEXTS:
@@ -147,14 +145,13 @@ class PresetMenu(PickMenu):
         self.compare.setToolTip(offer.cannot_compare)
         self.compare.set_figure("" if not offer.cannot_compare else tr("Not now"))
         self._last.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
-        forget = offer.is_default and offer.has_default
-        self.keep.set_name(tr("Stop using this for every {model} chat", model=offer.model) if forget
+        undoes = offer.is_default and offer.has_default
+        self.keep.set_name(tr("Stop using this for every {model} chat", model=offer.model) if undoes
                             else tr("Use this for every chat with {model}", model=offer.model))  # fmt: skip
-        self.keep.set_glyph("close" if forget else "models")
+        self.keep.set_glyph("close" if undoes else "models")
         self.place()
 
     def rows(self) -> list[PickRow]:
-        """Return the rows of the presets."""
         found = (self._presets.itemAt(i) for i in range(self._presets.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 

@@ -139,8 +139,6 @@ class SliderField(SamplingRow):
 
 
 class NumberField(SamplingRow):
-    """A number that is typed."""
-
     high_px = 40  # a field of 32, and a gap
 
     def __init__(self, setting: Setting) -> None:
@@ -271,7 +269,6 @@ class SamplingEditor(QWidget):
             row.edited.connect(self._tell)
 
     def values(self) -> dict[str, Any]:
-        """Return all chosen values."""
         return {name: row.value for name, row in self.rows.items() if row.value is not None}
 
     def set_values(self, values: Mapping[str, Any], inherited: Mapping[str, Any]) -> None:

@@ -61,7 +61,6 @@ class PromptCard(QFrame):
         self._column.addWidget(self.edit)
 
     def rows(self) -> list[PickRow]:
-        """Return the rows of the prompts that are shown."""
         found = (self._rows.itemAt(i) for i in range(self._rows.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 
@@ -81,7 +80,6 @@ class PromptCard(QFrame):
         announce(self, prompts[at].name)
 
     def show_line(self, words: str) -> None:
-        """Show one line instead of prompts."""
         clear(self._rows)
         self._show(words)
         announce(self, words)

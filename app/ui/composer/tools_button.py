@@ -130,7 +130,6 @@ class ToolsButton(Button):
         return self._menu
 
     def set_tools(self, offer: ToolOffer) -> None:
-        """Show the tools of the open chat."""
         self._offer = offer
         n = offer.n_on
         self.setText(figure(n) if n else "")
@@ -145,7 +144,6 @@ class ToolsButton(Button):
                 self._menu.dismiss()
 
     def open_menu(self) -> None:
-        """Open or close the menu."""
         if self.menu_of_tools.is_open:
             self.menu_of_tools.dismiss()
         elif self._offer.is_shown:

@@ -66,7 +66,6 @@ class FolderLine(QFrame):
         row.addWidget(self.remove, 0, Qt.AlignmentFlag.AlignTop)
 
     def show_state(self, state: FolderState, is_paused: bool) -> None:
-        """Show the current state."""
         before, self._state = self._state, state
         words = [state_of(state, is_paused)]
         if not state.is_there:

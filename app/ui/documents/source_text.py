@@ -78,7 +78,6 @@ class SourceText(QPlainTextEdit):
 
     @property
     def passage(self) -> str:
-        """The marked text."""
         marks = self.extraSelections()
         return marks[0].cursor.selectedText().replace("\u2029", "\n") if marks else ""
 
@@ -97,7 +96,6 @@ class SourceText(QPlainTextEdit):
         return round((lines + 1) * QFontMetrics(self.font()).lineSpacing())
 
     def show_passage(self) -> None:
-        """Scroll to the passage."""
         cursor = self.textCursor()
         cursor.setPosition(_in_qt(broken(self._excerpt.before)))
         self.setTextCursor(cursor)

@@ -148,7 +148,6 @@ class TokenDetails(QFrame):
         return tr("Token {words}, {share}", words=words, share=likely)
 
     def show_prompt_token(self, record: Inspection, place: int) -> str:
-        """Show a token of the prompt and return it in words."""
         token = record.prompt[place]
         words = visible(record.text(token))
         self._show_head(words, place, len(record.prompt), token)

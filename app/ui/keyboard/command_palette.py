@@ -175,7 +175,6 @@ class PaletteView(QListView):
                 return
 
     def choose(self) -> None:
-        """Choose the marked row."""
         entry = self.entries.entry(self.currentIndex().row())
         if entry is not None:
             self.chosen.emit(entry)
@@ -253,7 +252,6 @@ class CommandPalette(Popover):
         return WIDTH
 
     def toggle(self) -> None:
-        """Open or close the palette."""
         if self.is_open:
             self.dismiss()
             return

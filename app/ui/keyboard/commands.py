@@ -45,7 +45,6 @@ class Commands(QObject):
             do()
 
     def knows(self, act: str) -> bool:
-        """Return whether a command is bound."""
         return act in self._commands
 
     def can(self, act: str) -> bool:

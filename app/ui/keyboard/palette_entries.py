@@ -48,7 +48,6 @@ def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[E
 
 
 def of_places(places: Sequence[Place], used: Callable[[Place], object]) -> list[Entry]:
-    """Return the models of servers."""
     return [
         Entry(tr("Models"), place.model, partial(used, place), "away",
               place.server.name, tr("use server switch model"), section(place), is_first=False)
@@ -81,7 +80,6 @@ def _value(setting: Setting, value: object) -> str:
 
 
 def in_messages(text: str, searched: Callable[[str], object]) -> Entry:
-    """Return the entry that searches the messages of all chats."""
     return Entry(
         tr("Messages"),
         tr("Search all chats for “{text}”", text=text),

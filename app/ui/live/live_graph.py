@@ -73,7 +73,6 @@ class LiveCard(QWidget):
             say_changed(self)
 
     def inside(self) -> QRectF:
-        """Return the rectangle for the content."""
         side, top = theme.px(self.side_px), theme.px(self.top_px)
         return QRectF(self.rect()).adjusted(side, top, -side, -top)
 
@@ -216,7 +215,6 @@ class LiveGraph(LiveCard):
         self._plot = QRectF()
 
     def set_graph(self, graph: Graph) -> None:
-        """Show a graph."""
         self._graph = graph
         self.say(", ".join(part for part in (f"{graph.spoken or graph.title} {graph.value}", graph.line) if part))
         self.update()

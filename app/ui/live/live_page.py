@@ -228,7 +228,6 @@ class LivePage(QFrame):
     # --- visibility
 
     def set_seen(self, seen: bool) -> None:
-        """Set whether the window is visible."""
         self._seen = seen
         self._look()
 

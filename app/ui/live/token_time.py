@@ -48,7 +48,6 @@ class TokenTime(LiveCard):
         return self._times.total is None
 
     def set_times(self, times: TokenTimes) -> None:
-        """Show the times of a token."""
         self._times = times
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         stages = [f"{_in_full(stage, times.has_gpu)} {milliseconds(stage.seconds)}" for stage in times.stages]

@@ -106,7 +106,6 @@ class Diagrams(QObject):
 
 @cache
 def current() -> Diagrams:
-    """Return the diagrams of this process."""
     return Diagrams()
 
 

@@ -212,7 +212,6 @@ class Formulas(QObject):
 
 @cache
 def current() -> Formulas:
-    """Return the formulas of this process."""
     return Formulas()
 
 

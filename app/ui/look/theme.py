@@ -249,7 +249,6 @@ def application() -> QApplication:
 
 @cache
 def current() -> Theme:
-    """Return the theme in use."""
     return Theme()
 
 

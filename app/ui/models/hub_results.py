@@ -112,7 +112,7 @@ class HubResults(QFrame):
         if [card.model for card in self.cards] != hits:
             self.grid.set_cards([])
             for card in self.cards:
-                self.grid.forget(card)
+                self.grid.discard(card)
             self.cards = [HubCard(hit) for hit in hits]
             for card in self.cards:
                 card.looked_into.connect(self.looked_into)

@@ -81,7 +81,6 @@ class ModelActions(QObject):
     # --- one model
 
     def act(self, row_id: str, act: str) -> None:
-        """Perform an action on a model."""
         c, row = self.controller, self.controller.row(row_id)
         if row is None:
             return
@@ -135,7 +134,6 @@ class ModelActions(QObject):
             QDesktopServices.openUrl(QUrl.fromLocalFile(row.installed.folder))
 
     def menu_for(self, row: ModelRow) -> Menu:
-        """Return the menu with all actions of a model."""
         menu = Menu(row.name, self.page)
 
         def add(words: str, glyph: str, act: str, token: str = "ink2") -> None:
@@ -215,7 +213,6 @@ class ModelActions(QObject):
             self.ask_import(path)
 
     def pick_folder(self) -> None:
-        """Ask for a model folder to add."""
         path = QFileDialog.getExistingDirectory(self.page, tr("Add a model folder"))
         if path:
             self.ask_import(path)
@@ -234,7 +231,6 @@ class ModelActions(QObject):
         dialog.open()
 
     def ask_token(self) -> None:
-        """Ask for an access token of the hub."""
         dialog = TokenDialog(self.page)
         dialog.chosen.connect(self.controller.set_token)
         dialog.destroyed.connect(lambda: setattr(self, "_token", None))

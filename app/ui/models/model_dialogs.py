@@ -302,9 +302,9 @@ class TokenDialog(Dialog):
         self.body.addWidget(self.field)
         self.where = Label(tr("It is kept in this system's keyring, and sent to the hub only."), "small", wrap=True)
         self.body.addWidget(self.where)
-        self.forget = self.add_button(Button(tr("Remove token"), "danger"), at_start=True)
-        self.forget.hide()
-        self.forget.clicked.connect(lambda: self._tell(""))
+        self.remove_button = self.add_button(Button(tr("Remove token"), "danger"), at_start=True)
+        self.remove_button.hide()
+        self.remove_button.clicked.connect(lambda: self._tell(""))
         self.add_close(tr("Cancel"))
         self.keep = self.add_button(Button(tr("Keep"), "primary"))
         self.keep.setEnabled(False)
@@ -323,7 +323,7 @@ class TokenDialog(Dialog):
             "file": tr("A token is kept in a file that only you can read."),
         }
         words = places.get(where, "") if has else ""
-        self.forget.setVisible(has and where != "environment")
+        self.remove_button.setVisible(has and where != "environment")
         self.where.setText(" ".join(part for part in (words, note) if part) or self.where.words)
         self.fit()
 

@@ -88,7 +88,6 @@ class MenuButton(Button):
         self.setFont(theme.font("small"))
 
     def set_choices(self, choices: Sequence[tuple[Any, str]], value: Any) -> None:
-        """Set the choices and the current one."""
         self.choices, self.value = list(choices), value
         words = f"{self.title}: {dict(self.choices).get(value, '')}"
         if words != self.text():

@@ -135,7 +135,6 @@ class ModelList(QAbstractListModel):
         self._match()
 
     def set_places(self, places: Sequence[Place]) -> None:
-        """Set the models of servers."""
         self._places = list(places)
         self._match()
 

@@ -151,7 +151,6 @@ class ModelMenu(Popover):
         self._fit()
 
     def set_places(self, places: Sequence[Place]) -> None:
-        """Set the models of servers."""
         self._change(lambda: self.models.set_places(places))
 
     def set_place(self, place: Place | None) -> None:

@@ -217,7 +217,6 @@ class ModelsPage(QFrame):
         self._show_rows()  # a banner's primary button must be the only one
 
     def show_here(self) -> None:
-        """Show the models on this PC and the downloads."""
         self.search.clear()
         self.filters.pick("here")
 
@@ -250,7 +249,7 @@ class ModelsPage(QFrame):
             self._order_for = wanted
             self._order = [row.id for row in select(self.rows, replace(choice, text=text), self._offered)]
         for row_id in [row_id for row_id in self.cards if row_id not in by_id]:
-            self.grid.forget(self.cards.pop(row_id))
+            self.grid.discard(self.cards.pop(row_id))
         shown = [by_id[row_id] for row_id in self._order if row_id in by_id]
         first = next((row for row in shown if main_actions(row) == ("download",) and activity_of(row) is None), None)
         for row in shown:

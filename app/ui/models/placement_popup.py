@@ -277,7 +277,6 @@ class PlacementPopup(Popover):
         self._tell(fits=not bad)
 
     def show_why(self, shown: bool) -> None:
-        """Show or hide the reasons."""
         self._why.setVisible(shown)
         self.why_button.set_glyph("down" if shown else "right")
         self.why_button.setAccessibleName(tr("Hide the reasons") if shown else tr("Why?"))

@@ -135,7 +135,6 @@ class RepositoryView(QFrame):
         return column
 
     def show_waiting(self, repo: str) -> None:
-        """Show that the repository is being read."""
         self._fresh(repo, tr("Reading the list of files"))
 
     def show_message(self, repo: str, message: UserMessage) -> None:

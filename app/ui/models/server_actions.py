@@ -96,7 +96,6 @@ class ServerActions(QObject):
     # --- entering
 
     def add(self) -> None:
-        """Ask for a new server."""
         dialog = self._open(ServerDialog(self._window))
         dialog.entered.connect(self.servers.add)
 

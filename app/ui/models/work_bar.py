@@ -95,7 +95,6 @@ class WorkBar(QFrame):
 
 
 def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
-    """Return the downloads of the given rows as one line of work."""
     going = [row for row in rows if row.download is not None and row.download.state not in {"done", "failed", "paused"}]
     if not going:
         return None

@@ -45,7 +45,6 @@ class ExportActions(QObject):
         formulas.current()  # belongs to this thread; files are written in another
 
     def ask(self, chat: Conversation, form: Form, message_id: str = "") -> ExportDialog:
-        """Open the dialog for a chat, or for one of its messages."""
         dialog = ExportDialog(self._window, form, message_id)
         dialog.chosen.connect(partial(self._go, chat))
         dialog.previewed.connect(lambda scope: self._read(chat, scope, self._show_preview))

@@ -217,7 +217,7 @@ class PrintedChat:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._size = QSizeF()  # of the pages that it is laid out for
+        self._size = QSizeF()  # page size of the current layout
         self._parts: list[_Part] = []
         self._tops: list[float] = []  # of the pages in the column, and its end
 

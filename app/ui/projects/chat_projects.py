@@ -63,7 +63,6 @@ class ChatProjects(QObject):
 
     @property
     def _folder(self) -> str:
-        """The folder of the open chat."""
         return self._chat.choices.folder
 
     # --- opening
@@ -137,7 +136,6 @@ class ChatProjects(QObject):
         return next(path for path in paths if str(path) not in taken)
 
     def edit_instructions(self) -> None:
-        """Edit the instructions for the open chat."""
         from app.ui.projects.text_dialogs import InstructionsDialog
 
         dialog = InstructionsDialog(self._window, instructions_of(self._chat.choices.values))

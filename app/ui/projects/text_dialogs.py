@@ -77,8 +77,6 @@ class TextDialog(Dialog):
 
 
 class InstructionsDialog(TextDialog):
-    """The instructions for one chat."""
-
     def __init__(self, parent: QWidget, text: str) -> None:
         super().__init__(
             parent, tr("Instructions for this chat"),

@@ -66,7 +66,6 @@ class EraseDialog(Dialog):
 
     @property
     def names(self) -> list[str]:
-        """The names of the chosen groups."""
         return [name for name, toggle in self.toggles.items() if toggle.isChecked()]
 
     def _total(self) -> str:
@@ -133,7 +132,7 @@ class ErasingDialog(Dialog):
         self.say(tr("{done} of {total}", done=_size(n_bytes), total=_size(max(self._total, n_bytes))))
 
     def finish(self, erased: Erased) -> None:
-        """Show what was left, or close if nothing was."""
+        """Show files that could not be deleted, or close if there are none."""
         self._is_done = True
         if not erased.undeleted and not erased.stopped:
             self.accept()

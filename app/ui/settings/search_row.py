@@ -47,12 +47,12 @@ class SearchRow(SettingRow):
         self.address = self._field(tr("Address of SearXNG"), "https://searx.example.org")
         self.key = self._field(tr("Key for Brave Search"), "")
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
-        self.forget = Button(tr("Remove key"), "danger")
-        self.forget.clicked.connect(self._forget)
+        self.remove_button = Button(tr("Remove key"), "danger")
+        self.remove_button.clicked.connect(self._remove_key)
         self.says = Label("", "small", wrap=True)
         for part in (self.address, self.key, self.says):
             self.row.addWidget(part)
-        self.row.addWidget(self.forget, 0, Qt.AlignmentFlag.AlignLeading)
+        self.row.addWidget(self.remove_button, 0, Qt.AlignmentFlag.AlignLeading)
         self.address.editingFinished.connect(self._finish)
         self.key.editingFinished.connect(self._finish)
         self.restyle()
@@ -110,7 +110,7 @@ class SearchRow(SettingRow):
             self._refresh()
             self.search_changed.emit(BRAVE, self._address, key)
 
-    def _forget(self) -> None:
+    def _remove_key(self) -> None:
         self._has_key, self._kind = False, NONE
         self.segments.set_value(NONE)
         self.segments.buttons[NONE].setFocus(Qt.FocusReason.OtherFocusReason)
@@ -122,7 +122,7 @@ class SearchRow(SettingRow):
         self.address.setVisible(self._kind == SEARXNG)
         self.key.setVisible(brave)
         self.key.setPlaceholderText(tr("Unchanged") if self._has_key else tr("Paste the key here"))
-        self.forget.setVisible(brave and self._has_key)
+        self.remove_button.setVisible(brave and self._has_key)
         notes = {
             NONE: "",
             SEARXNG: tr("Searches are sent to this address only. It must allow the format JSON."),

@@ -57,7 +57,6 @@ class SelfTestDialog(Dialog):
 
     @classmethod
     def of(cls, parent: QWidget, data_folder: Path) -> SelfTestDialog:
-        """Return the dialog for this program with this data folder."""
         return cls(parent, app_command("--data-dir", str(data_folder), "--self-report"))
 
     def _read(self) -> None:

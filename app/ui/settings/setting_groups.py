@@ -45,7 +45,6 @@ class Group(QFrame):
         self._restyle()
 
     def set_open(self, is_open: bool) -> None:
-        """Expand or collapse the group."""
         self.is_open = is_open
         self.card.setVisible(is_open)
         self.fold.set_glyph("down" if is_open else "right")
@@ -141,7 +140,6 @@ class ValueRow(QFrame):
         self._resting.start()
 
     def add(self, widget: QWidget) -> None:
-        """Add a control at the end of the row."""
         self._across.insertWidget(self._across.count() - 1, widget)
 
     def show_value(self, shown: str, copied: str) -> None:

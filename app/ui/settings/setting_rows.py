@@ -87,7 +87,6 @@ class SettingRow(QFrame):
         raise NotImplementedError  # a QWidget cannot be an abstract base class
 
     def text_for(self, value: Any) -> str:
-        """Return a short text for a value."""
         return value_text(self.setting, value)
 
     def is_found_by(self, words: list[str]) -> bool:
@@ -145,8 +144,6 @@ class ChoiceRow(SettingRow):
 
 
 class SwitchRow(SettingRow):
-    """A switch."""
-
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
         self.toggle = Toggle(self.name())

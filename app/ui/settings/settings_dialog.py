@@ -172,7 +172,6 @@ class SettingsDialog(QDialog):
             self.add_row(group, row, row.is_found_by)
 
     def show_folders(self, data: str, models: str) -> None:
-        """Show the folders of chats and models."""
         self.data_folder.show_folder(data)
         self.models_folder.show_folder(models)
 

@@ -94,7 +94,6 @@ class ToolServerRows(QFrame):
         return all(word in said for word in words)
 
     def open_new(self) -> None:
-        """Open the dialog that adds a server."""
         ToolServerDialog(self.window(), self._controller).open()
 
     def _open(self, server_id: str) -> None:

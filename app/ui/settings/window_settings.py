@@ -44,14 +44,12 @@ class WindowSettings(QObject):
     # --- changes
 
     def take(self, settings: AppSettings) -> None:
-        """Apply changed settings."""
         before, self.current = self.current, settings
         if any(getattr(settings, name) != getattr(before, name) for name in ("theme", "text_px", "contrast")):
             apply_look(settings)
         self.changed.emit(settings)
 
     def set(self, **values: object) -> None:
-        """Change some settings."""
         self.take(replace(self.current, **values))  # type: ignore[arg-type]
 
     def resize_text(self, step: int | None) -> None:
@@ -66,7 +64,6 @@ class WindowSettings(QObject):
     # --- dialogs
 
     def open(self, name: str = "") -> None:
-        """Open the settings, at the named one."""
         from app.ui.settings.settings_dialog import SettingsDialog
 
         dialog = SettingsDialog(self.current, self._window, self._automatic, self.notes)
@@ -86,7 +83,6 @@ class WindowSettings(QObject):
             dialog.reveal(name)
 
     def open_about(self, page: str = "model") -> None:
-        """Open the About dialog at one of its pages."""
         from app.ui.settings.about_dialog import AboutDialog
 
         dialog = AboutDialog(self._window)

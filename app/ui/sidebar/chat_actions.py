@@ -58,7 +58,6 @@ class ChatActions(QObject):
             ended.connect(self._close_progress)
 
     def bind(self, commands: Commands) -> None:
-        """Bind the commands for the visible chat and for all chats."""
         for act in ("rename_chat", "pin_chat", "move_chat", "delete_chat", "export_markdown", "export_json", *_FORMS):
             commands.bind(act, partial(self._do_here, act), lambda: self._shown() is not None)
         for act in ("export_all", "export_all_markdown"):
@@ -201,10 +200,10 @@ class ChatActions(QObject):
             dialog = self._progress = ProgressDialog(self._window)
             self._folders.imports.progressed.connect(dialog.show_progress)
             dialog.cancel_requested.connect(self._folders.imports.cancel)
-            dialog.finished.connect(self._forget_progress)
+            dialog.finished.connect(self._discard_progress)
         self._progress.open()
 
-    def _forget_progress(self) -> None:
+    def _discard_progress(self) -> None:
         self._progress = None
 
     def _close_progress(self) -> None:

@@ -208,7 +208,6 @@ class ChatList(QListView):
             self.edit(index)
 
     def toggle_folder(self, name: str) -> None:
-        """Expand or collapse a folder."""
         self._keeping_place(lambda: self.chats.set_closed(self.chats.closed ^ {name}))
         self.setCurrentIndex(self.chats.folder_index(name))
         self.closed_changed.emit(sorted(self.chats.closed & set(self.chats.folders)))

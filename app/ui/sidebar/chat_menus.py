@@ -38,7 +38,6 @@ def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
 
 
 def folders_menu(view: ChatList, chat: Conversation) -> Menu:
-    """Return a menu of the folders that a chat can be moved to."""
     menu = _menu(tr("Move to folder"), view)
     _fill_folders(menu, view, chat, view.chats.folders)
     return menu

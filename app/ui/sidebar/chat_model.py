@@ -187,7 +187,6 @@ class ChatModel(QStringListModel):
                 self.dataChanged.emit(index, index)
 
     def set_waiting(self, conversation_id: str, waits: bool) -> None:
-        """Set whether a chat waits for the user."""
         if waits != (conversation_id in self.waiting):
             self.waiting ^= {conversation_id}
             if (index := self.index_of(conversation_id)).isValid():
@@ -204,7 +203,7 @@ class ChatModel(QStringListModel):
         if self._hits is None:
             rows = grouped(self._conversations, self._day, self.closed, self.projects)
         else:
-            known = {one.id: one for one in self._conversations}  # a chat that was deleted since is no result
+            known = {one.id: one for one in self._conversations}  # without chats that were deleted since
             rows = [_hit_row(hit, known[hit.conversation.id]) for hit in self._hits if hit.conversation.id in known]
         if not _moved(self.rows, rows):
             # no reset, so that scroll position and cursor stay

@@ -38,7 +38,6 @@ class RailButton(IconButton):
         self.update()
 
     def set_working(self, working: bool) -> None:
-        """Set whether work on its page is running."""
         self.working = working
         self.update()
 

@@ -223,7 +223,6 @@ class SidePanel(QFrame):
         self.field.selectAll()
 
     def close_search(self) -> None:
-        """Close the search and show all chats."""
         if not self.searching:
             return
         had_focus = self.field.hasFocus()

@@ -117,7 +117,6 @@ class Sidebar(QFrame):
         self.rail.chat.set_selected(page == "chat")
 
     def show_models_work(self, rows: list[ModelRow]) -> None:
-        """Show the progress of all models."""
         from app.models.model_selection import is_working, work_figure
 
         self.set_models_work(work_figure(rows), is_working(rows))
@@ -145,7 +144,6 @@ class Sidebar(QFrame):
         self.rail.dot.setToolTip(words)
 
     def set_sample(self, sample: MachineSample) -> None:
-        """Show a sample of the machine."""
         self.panel.engine.set_sample(sample)
 
     def rename(self, conversation_id: str) -> None:
@@ -189,7 +187,6 @@ class Sidebar(QFrame):
         self.panel.open_search()
 
     def search_for(self, text: str) -> None:
-        """Search all chats for a text."""
         self.open_search()
         self.panel.field.setText(text)
 

@@ -59,7 +59,6 @@ class AnswerParts(QObject):
     # --- texts
 
     def texts(self) -> list[SelectableText]:
-        """Return the selectable text of each part."""
         return [part.text if isinstance(part, CodeBlockView) else part for part in self.parts]
 
     def searched(self) -> list[SelectableText]:

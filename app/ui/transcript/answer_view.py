@@ -145,7 +145,6 @@ class AnswerView(MessageView):
         return self._parser.tail_length if self._writing else 0
 
     def append(self, text: str) -> None:
-        """Append text to an answer in progress."""
         if not self._writing or not text:
             return
         self._said.append(text)
@@ -180,7 +179,6 @@ class AnswerView(MessageView):
                 self._show_result()
 
     def finish(self, message: Message) -> None:
-        """Show the final state of the answer."""
         self.message = message
         was_writing, self._writing = self._writing, False
         self._parts.draw_diagrams()
@@ -203,7 +201,6 @@ class AnswerView(MessageView):
         self._show_result()
 
     def _parse_again(self) -> None:
-        """Parse the whole text."""
         self._parser, self._before = BlockParser(self._sources.known), None
         self._parser.feed(split(self.text).answer)
         if not self._writing:
@@ -214,7 +211,6 @@ class AnswerView(MessageView):
     # --- sources
 
     def set_sources(self, sources: Sources) -> None:
-        """Set what the answer can rest on."""
         if sources != self._sources:
             self._sources = sources
             if self._parser.sources_known != sources.known.keys():
@@ -398,7 +394,6 @@ class AnswerView(MessageView):
             self.do("continue" if name == "continue" else "regenerate")
 
     def make_menu(self) -> Menu:
-        """Return the menu of the answer."""
         menu = Menu(tr("This answer"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if self.stats.has_figures:
@@ -417,7 +412,6 @@ class AnswerView(MessageView):
         return menu
 
     def show_figures(self) -> None:
-        """Open the table of all figures."""
         AnswerFigures(self.message.stats or {}, self.window()).open_at(self.stats)
 
     def _show_result(self) -> None:

@@ -10,8 +10,6 @@ from app.ui.transcript.message_column import MessageColumn
 
 
 class ContextReach:
-    """The context mark of one transcript."""
-
     def __init__(self, column: MessageColumn) -> None:
         self._column = column
         # Id of the first kept message; number of dropped messages; number before them; the dropped messages; summary.

@@ -51,7 +51,6 @@ class FoldingRow(QWidget):
         return self._open
 
     def set_open(self, shown: bool) -> None:
-        """Open or close the room."""
         self._open = shown
         self.move_room(theme.duration(SLIDE_MS) if self.isVisible() else 0)
         self.head.set_glyph("down" if shown else "right" if not self.isRightToLeft() else "left")

@@ -108,7 +108,6 @@ class MessageBuilder(QObject):
                 column.mark_place(view, index)
 
     def _build_slice(self) -> None:
-        """Build for a moment."""
         column, filling = self._column, self._unfilled > 0
         until = time.perf_counter() + (AT_ONCE_S if filling else SLICE_S)
         while filling and self._build_to_fill() and time.perf_counter() < until:

@@ -184,7 +184,6 @@ class MessageColumn(QWidget):
         return name if before != name else ""
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
-        """Set the messages with several versions."""
         self.versions = versions
         for index, view in enumerate(self.views, self.first):
             view.set_versions(*versions.get(view.message.id, (1, 1)))

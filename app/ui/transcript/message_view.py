@@ -110,7 +110,6 @@ class MessageView(QWidget):
         return self.message.text
 
     def do(self, act: ActionName, text: str = "", step: int = 0) -> None:
-        """Request an action on this message."""
         self.acted.emit(MessageAction(act, self.message.id, text, step))
 
     def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = (), summary: str = "") -> None:

@@ -273,7 +273,6 @@ class OwnMessage(MessageView):
     # --- menu, style, mouse
 
     def make_menu(self) -> Menu:
-        """Return the menu of the message."""
         menu = Menu(tr("Your message"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Edit"), "pen", self.start_editing)

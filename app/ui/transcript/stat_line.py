@@ -126,7 +126,6 @@ class StatLine(QWidget):
         return self._place[1] > 1
 
     def set_last(self, last: bool) -> None:
-        """Set whether this is the last message."""
         if last != self._is_last:
             self._is_last = last
             self._show_buttons()

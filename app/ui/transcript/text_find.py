@@ -199,7 +199,6 @@ class TextFind(QObject):
         text.seek(self._find.needle if mine else "", place[1] if place is not None and place[0] is text else -1)
 
     def found_in(self, text: SelectableText) -> list[tuple[int, int]]:
-        """Return the matches in a built text."""
         self._mark(text)
         return text.found()
 

@@ -39,7 +39,6 @@ class TextStream(QObject):
         self._pending.clear()
 
     def flush(self) -> None:
-        """Paint the collected text."""
         self.timer.stop()
         if not self._pending:
             return

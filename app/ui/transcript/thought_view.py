@@ -58,14 +58,12 @@ class _ThoughtText(TextView):
             self._insert(shown)
 
     def set_text(self, text: str) -> None:
-        """Replace the text."""
         shown = displayable(text)
         if shown != "".join(self._pieces):
             self._pieces, self._length = [shown], len(shown)
             self._restyle()
 
     def show_more(self) -> None:
-        """Show one more page."""
         self._most, self._most_lines = self._most + PAGE, self._most_lines + PAGE_LINES
         self._insert("".join(self._pieces)[self._end :])
 
@@ -141,18 +139,15 @@ class ThoughtView(FoldingRow):
         return shown
 
     def begin(self) -> None:
-        """Show that the model is thinking."""
         self._show(tr("Thinking"), "", working=True)
         if not self.chosen:
             self.set_open(True)
 
     def add(self, text: str) -> None:
-        """Append to the thought."""
         self.words.add(text if self.words.has_text else text.lstrip("\n"))
         self._dot.set_state("hot_fill", working=True)
 
     def set_text(self, text: str) -> None:
-        """Set the whole thought."""
         self.words.set_text(text)
 
     def end(self, stats: Mapping[str, Any]) -> None:

@@ -146,7 +146,6 @@ class CallDetails(QFrame):
         theme.current().changed.connect(self._restyle)
 
     def show_call(self, call: ToolCall, words: ToolWords) -> None:
-        """Show the state of a call."""
         self._asks = asks = call.state is CallState.ASKING
         title, what = words.title(call), one_line(call.scope) or words.title(call)
         is_note = call.tool == PROPOSE_NOTE and not call.source

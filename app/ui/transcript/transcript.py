@@ -172,7 +172,6 @@ class Transcript(QScrollArea):
         self._column.set_versions(versions)
 
     def has_versions(self, message_id: str) -> bool:
-        """Return whether a message has several versions."""
         return message_id in self._column.versions
 
     def show_message(self, message_id: str) -> None:

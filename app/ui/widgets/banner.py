@@ -161,7 +161,6 @@ class BannerPlace(QScrollArea):
         self._fit()
 
     def set_most(self, height: int) -> None:
-        """Set the maximum height."""
         self._most = height
         self._fit()
 

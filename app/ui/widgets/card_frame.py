@@ -46,7 +46,6 @@ def _elided(words: str, role: str, width: int, zoom: float) -> tuple[str, int]:
 
 
 def chip_width(words: str) -> float:
-    """Return the width of a chip with this text."""
     return elided(words, "chip", 100_000)[1] + 2.0 * theme.px(8)
 
 
@@ -87,7 +86,6 @@ class CardFrame(QWidget):
     # --- painting
 
     def inside(self) -> QRectF:
-        """Return the rectangle for the content."""
         side, top = theme.px(SIDE_PX), theme.px(TOP_PX)
         return QRectF(self.rect()).adjusted(side, top, -side, -top)
 
@@ -212,7 +210,7 @@ class CardGrid(QWidget):
         for card in self.cards:
             card.show()
 
-    def forget(self, card: CardFrame) -> None:
+    def discard(self, card: CardFrame) -> None:
         """Delete a card that is never shown again."""
         self._known.discard(card)
         card.hide()

@@ -70,7 +70,6 @@ class Label(QLabel):
         self._fit()
 
     def set_look(self, role: str, token: str | None = None) -> None:
-        """Set the role and the colour."""
         self.role, self.token = role, token or theme.ROLES[role].token
         self._restyle()
 
@@ -226,7 +225,6 @@ class Button(PlainButton):
         self._restyle()
 
     def set_glyph(self, glyph: str) -> None:
-        """Set the icon."""
         self.glyph = glyph
         self.updateGeometry()
         self.update()

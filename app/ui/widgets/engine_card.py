@@ -85,7 +85,6 @@ class EngineCard(PlainButton):
         self.set_status(EngineStatus())
 
     def set_sample(self, sample: MachineSample) -> None:
-        """Show a sample of the machine."""
         self._sample = sample
         self.set_status(self._status)
 

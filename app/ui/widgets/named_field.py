@@ -55,7 +55,7 @@ class NamedField(QFrame):
             self.edit.setPlainText(words)
 
     def set_fault(self, fault: str) -> None:
-        """Show what is wrong with the field; "": nothing."""
+        """Show the field's error; "": none."""
         self.says.setText(fault or self._note)
         self.says.set_look("meta", "bad" if fault else "ink3")
         self.says.setVisible(bool(self.says.words))

@@ -34,7 +34,6 @@ class PickMenu(Popover):
         return INSET + 1  # aligns the icons of its rows with the button's icon: padding is 10 here, 9 there
 
     def add_head(self, words: str, column: QVBoxLayout | None = None) -> Label:
-        """Add a section title."""
         head = Label(words, "metastrong")
         head.setContentsMargins(theme.px(ROW_INSET), theme.px(6), theme.px(ROW_INSET), theme.px(4))
         (column or self.body).addWidget(head)

@@ -39,7 +39,6 @@ class PickRow(Button):
         self._name()
 
     def set_picked(self, picked: bool) -> None:
-        """Mark the row as the one in use."""
         self.is_picked = picked
         self.set_glyph("check" if picked else "none")
         self.glyph_token = "ok" if picked else ""

@@ -206,6 +206,5 @@ def is_typed(event: QKeyEvent) -> bool:
 
 
 def dismiss_all(window: QWidget) -> None:
-    """Close the popovers of a window."""
     for popover in window.findChildren(Popover):
         popover.dismiss()

@@ -108,14 +108,13 @@ class GpuBatch:
         self.counters.reset()
         self._cpu.unions[:] = 0
         self._staged[:] = 0
-        self._runner.forget_times()
+        self._runner.reset_times()
 
     def union_shares(self) -> F32:
         """As BatchModel.union_shares, for the neurons that the CPU computes."""
         return self._shares(self._cpu.unions)
 
     def routed_shares(self) -> F32:
-        """As BatchModel.routed_shares."""
         return self._shares(self._staged)
 
     def _shares(self, neurons: I64) -> F32:

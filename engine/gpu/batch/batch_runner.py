@@ -80,11 +80,10 @@ class BatchRunner:
         self._gpu.fill(memory.epoch, 0, 8)
         self._gpu.synchronize()
 
-    def forget_times(self) -> None:
-        """Clear the measured times."""
+    def reset_times(self) -> None:
         for program in (*self._first, *self._programs):
             if isinstance(program, Program):
-                program.forget_times()
+                program.reset_times()
 
     def stage_seconds(self) -> dict[str, float]:
         found: dict[str, float] = {}

@@ -58,7 +58,7 @@ Key = tuple[int, str]  # a layer, and the name of its part
 
 
 @dataclass(frozen=True)
-class ColdPiece:
+class ColdTile:
     """Neurons on the GPU: gate, up [n, D]; down_t [n, D], or down [D, n]. Addresses: biases f32 [n], ids i32 [n]."""
 
     n: int
@@ -115,15 +115,15 @@ def neuron_bytes(w: FfnWeights) -> int:
     return sum(_step(matrix) for _, matrix in _matrices(w)) + down + 12
 
 
-def piece_bytes(w: FfnWeights, n: int) -> int:
-    """Return the bytes of a piece of n neurons in a buffer, with alignment gaps."""
+def cold_tile_bytes(w: FfnWeights, n: int) -> int:
+    """Return the bytes of a tile of n neurons in a buffer, with alignment gaps."""
     gaps = 8 * _ALIGNMENT + (16 * w.down.n_rows if w.down is not None else 0)
     return n * neuron_bytes(w) + gaps
 
 
 def least_bytes(w: FfnWeights) -> int:
-    """Return the bytes of the smallest piece in a buffer."""
-    return piece_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
+    """Return the bytes of the smallest tile in a buffer."""
+    return cold_tile_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
 
 
 class ZeroCopy(Protocol):
@@ -132,7 +132,7 @@ class ZeroCopy(Protocol):
     def find(self, address: int, n_bytes: int) -> int | None:
         """Return the GPU address of a host range, or None if the GPU cannot read all of it."""
 
-    def pieces(self, address: int, n_bytes: int) -> Sequence[tuple[int, int]]:
+    def ranges(self, address: int, n_bytes: int) -> Sequence[tuple[int, int]]:
         """Return (address, bytes) of the parts of such a range that the copy engine can copy at once."""
 
 
@@ -170,7 +170,7 @@ class NeuronSource:
         _all_or_none_zero_copy([*self.places.values(), *([] if self.down is None else [self.down])])
 
     def cut(self, ids: I32, n: int) -> Iterator[I32]:
-        """Yield pieces of up to n ids, as even as possible unless down is row-wise."""
+        """Yield tiles of up to n ids, as even as possible unless down is row-wise."""
         ids = np.ascontiguousarray(ids, np.int32)
         if self.w.down is None and len(ids):
             n = -(-len(ids) // -(-len(ids) // n))
@@ -188,7 +188,7 @@ class NeuronSource:
         ids_at = load.take_numbers(ids)
         gate_bias, up_bias = (0 if bias is None else load.take_numbers(bias[ids]) for bias in (w.gate_bias, w.up_bias))
         load.gather(ids_at, n)
-        load.piece = ColdPiece(
+        load.tile = ColdTile(
             n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_at
         )
 
@@ -301,9 +301,9 @@ Planned = tuple[Key, Source, Any]
 class Load:
     """The planned contents of one buffer.
 
-    program: fills it on the CPU. fetched: instead, what the GPU copies in one piece: GPU address, host address, bytes.
+    program: fills it on the CPU. fetched: instead, what the GPU copies at once: GPU address, host address, bytes.
     gathered: what it gathers: rows, the GPU address of their ids (0: consecutive) and their number. used: bytes of the
-    buffer; ids and biases begin at the offset `numbers`. piece, rows, experts: the contents on the GPU, valid once the
+    buffer; ids and biases begin at the offset `numbers`. tile, rows, experts: the contents on the GPU, valid once the
     buffer was sent.
     """
 
@@ -311,7 +311,7 @@ class Load:
         self.buffer, self.used, self.numbers = buffer, 0, 0
         self._copies = [Gathering() for _ in range(_MOST_PARTS)]
         self.program = Program([copy.call for copy in self._copies])
-        self.piece: ColdPiece | None = None
+        self.tile: ColdTile | None = None
         self.rows: list[ColdRows] = []
         self.experts: ColdExperts | None = None
         self.clear(None)
@@ -323,7 +323,7 @@ class Load:
         self.fetched: list[tuple[int, int, int]] = []
         self._listed: list[HostRows] = []  # gathered by ids
         self._numbers: list[tuple[int, I32 | F32]] = []
-        self.piece, self.rows, self.experts = None, [], None
+        self.tile, self.rows, self.experts = None, [], None
         for copy in self._copies:
             copy.clear()
 
@@ -406,7 +406,7 @@ class Load:
             self.gathered.append(([rows], 0, n))
             return
         to = rows.to
-        for source, n_bytes in zero_copy.pieces(at, n * rows.step):
+        for source, n_bytes in zero_copy.ranges(at, n * rows.step):
             self.fetched.append((to, source, n_bytes))
             to += n_bytes
 
@@ -420,7 +420,7 @@ class Load:
     def _take(self, n_bytes: int) -> int:
         """Reserve n_bytes of the buffer and return their offset."""
         to, self.used = self.used, _even(self.used + n_bytes, _ALIGNMENT)
-        assert self.used <= self.buffer.host.n_bytes, "pieces are cut to fit"
+        assert self.used <= self.buffer.host.n_bytes, "tiles are cut to fit"
         return to
 
     def _host(self, offset: int) -> int:
@@ -431,7 +431,6 @@ class Load:
 
 
 def _named(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:
-    """Return FfnWeights.matrices by name."""
     return [(name, one) for name in ("gate", "up", "down_t", "down") if (one := getattr(w, name)) is not None]
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from engine.gpu.prefill.cold_buffers import (
     WHOLE_BLOCKS,
     ColdExperts,
-    ColdPiece,
     ColdRows,
+    ColdTile,
     Experts,
     ExpertSource,
     Key,
@@ -28,8 +28,8 @@ from engine.gpu.prefill.cold_buffers import (
     Source,
     Wanted,
     ZeroCopy,
+    cold_tile_bytes,
     neuron_bytes,
-    piece_bytes,
 )
 from engine.model.expert_reads import ExpertReads
 from engine.model.prefetch import Span
@@ -80,22 +80,22 @@ class ColdStream:
         self._ahead: deque[tuple[Key, Future[Load]]] = deque()
         self._addresses: dict[FfnWeights, list[int]] = {}  # of experts' matrices; looking them up is the slowest step
 
-    def piece_neurons(self, w: FfnWeights, most: int) -> int:
-        """Return the largest number of the layer's neurons in a piece, at most `most`.
+    def tile_neurons(self, w: FfnWeights, most: int) -> int:
+        """Return the largest number of the layer's neurons in a tile, at most `most`.
 
         Raises: ValueError if a buffer is too small.
         """
-        n = min(most, max(1, (self._ring.n_bytes - piece_bytes(w, 0)) // neuron_bytes(w)))
+        n = min(most, max(1, (self._ring.n_bytes - cold_tile_bytes(w, 0)) // neuron_bytes(w)))
         if w.down is not None and n < w.up.n_rows:
             n = n // WHOLE_BLOCKS * WHOLE_BLOCKS
-        if n < 1 or piece_bytes(w, n) > self._ring.n_bytes:
+        if n < 1 or cold_tile_bytes(w, n) > self._ring.n_bytes:
             raise ValueError(f"a buffer of {self._ring.n_bytes} bytes is too small for neurons of {neuron_bytes(w)}")
         return n
 
     def begin(self, wanted: Sequence[tuple[Key, Wanted]], most: int) -> None:
         """Start streaming `wanted`, in the order in which the caller will iterate over it.
 
-        most: neurons per piece.
+        most: neurons per tile.
         """
         self.stop()
         self.gathered = self.filled = 0
@@ -103,22 +103,22 @@ class ColdStream:
         for _ in range(self._ring.n_buffers):
             self._fill_next()
 
-    def pieces(self, key: Key) -> Iterator[ColdPiece]:
+    def tiles(self, key: Key) -> Iterator[ColdTile]:
         """Yield the neurons of a key given to `begin`.
 
-        A piece stays valid only for GPU work queued before the next one is requested. Raises errors of the worker.
+        A tile stays valid only for GPU work queued before the next one is requested. Raises errors of the worker.
         """
         for load in self._loads_of(key):
-            assert load.piece is not None, "these are neurons"
-            yield load.piece
+            assert load.tile is not None, "these are neurons"
+            yield load.tile
 
     def rows(self, key: Key) -> Iterator[ColdRows]:
-        """Yield rows of the matrices of a key, as `pieces` yields neurons."""
+        """Yield rows of the matrices of a key, as `tiles` yields neurons."""
         for load in self._loads_of(key):
             yield from load.rows
 
     def experts(self, key: Key) -> Iterator[ColdExperts]:
-        """Yield the experts of a key, as `pieces` yields neurons."""
+        """Yield the experts of a key, as `tiles` yields neurons."""
         for load in self._loads_of(key):
             assert load.experts is not None, "these are experts"
             yield load.experts
@@ -187,7 +187,7 @@ class ColdStream:
                     yield key, experts, some
                 continue
             neurons = NeuronSource(one.w, zero_copy)
-            for ids in neurons.cut(one.ids, self.piece_neurons(one.w, most)):
+            for ids in neurons.cut(one.ids, self.tile_neurons(one.w, most)):
                 yield key, neurons, ids
 
     def _fill_next(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_buffers import ColdPiece, Key
+from engine.gpu.prefill.cold_buffers import ColdTile, Key
 from engine.gpu.prefill.cold_stream import ColdStream
 from engine.gpu.prefill.delta_rows import project_delta
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
@@ -75,7 +75,7 @@ class Chunk:
     """What all layers of a chunk share.
 
     streamed: the CPU's layers that may be streamed. start: the chunk's first position. parts: the parts of it that
-    recur in one piece, and where the state after each is to be copied to. pieces: as KVCache.pieces.
+    recur at once, and where the state after each is to be copied to. pieces: as KVCache.pieces.
     """
 
     ops: GpuPrefillOps
@@ -365,8 +365,8 @@ class FfnPass:
                 self._block(self._layer.block)
             if self._layer.experts is not None and self._layer.experts.shared is not None:
                 self._without_experts(self._layer.experts.shared)
-        for piece in self._chunk.cold.pieces((self._i, "ffn")):
-            self._cold(piece)
+        for tile in self._chunk.cold.tiles((self._i, "ffn")):
+            self._cold(tile)
 
     def _whole(self, w: GpuRowWiseFfn) -> None:
         for part in self._memory.sizes.parts(w.up.n_rows):
@@ -386,13 +386,13 @@ class FfnPass:
             self._hidden(w.gate, w.up, part, w.gate_bias, w.up_bias, 0, 0, 0)
             self._down(w.down, part, row_wise=not w.down_is_transposed)
 
-    def _cold(self, piece: ColdPiece) -> None:
-        places, neurons = self._memory.tally(self._i), range(piece.n)
-        ids = piece.ids if places else 0
-        self._hidden(piece.gate, piece.up, neurons, piece.gate_bias, piece.up_bias, 0, places, ids)
-        down = piece.down_t or piece.down
-        assert down is not None, "a piece has down_t or down"
-        self._down(down, neurons, row_wise=piece.down is not None)
+    def _cold(self, tile: ColdTile) -> None:
+        places, neurons = self._memory.tally(self._i), range(tile.n)
+        ids = tile.ids if places else 0
+        self._hidden(tile.gate, tile.up, neurons, tile.gate_bias, tile.up_bias, 0, places, ids)
+        down = tile.down_t or tile.down
+        assert down is not None, "a tile has down_t or down"
+        self._down(down, neurons, row_wise=tile.down is not None)
 
     def _hidden(
         self, gate: Weights | None, up: Weights, neurons: range, gate_bias: int, up_bias: int, slots: int, fired: int,

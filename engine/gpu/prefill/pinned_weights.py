@@ -33,7 +33,7 @@ from native_kernels.cuda.runtime.registered import RegisteredMemory
 log = logging.getLogger(__name__)
 
 # Per registration. A stop takes effect between two, and a launch waits at most 2 ms for one.
-PIECE_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20
 # Least size of an array outside a file that is pinned. The C library maps allocations above 32 MiB separately, so
 # those share no page. If a shared page were registered, a copy of a neighboring array would begin in pinned memory and
 # end outside it, which fails.
@@ -118,15 +118,15 @@ def ram_check(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
 class PinnedWeights:
     """A model's host weights that the GPU reads by zero-copy. Empty until `begin` starts the thread.
 
-    is_all: whether all requested spans are pinned. Call all methods but `find` and `pieces` in the thread that owns the
+    is_all: whether all requested spans are pinned. Call all methods but `find` and `ranges` in the thread that owns the
     GPU.
     """
 
     def __init__(
-        self, device: Device, resident: Callable[[int, int], int] = resident_bytes, piece_bytes: int = PIECE_BYTES
+        self, device: Device, resident: Callable[[int, int], int] = resident_bytes, chunk_bytes: int = CHUNK_BYTES
     ) -> None:
-        """resident: (address, n_bytes) -> bytes of that range in RAM. piece_bytes: a multiple of the page size."""
-        self._device, self._resident, self._piece_bytes = device, resident, piece_bytes
+        """resident: (address, n_bytes) -> bytes of that range in RAM. chunk_bytes: a multiple of the page size."""
+        self._device, self._resident, self._chunk_bytes = device, resident, chunk_bytes
         self._held: list[RegisteredMemory] = []
         self._runs: tuple[tuple[int, int, int], ...] = ()  # start, end, GPU address minus host address
         self._starts: list[int] = []  # of all registrations, ascending
@@ -179,7 +179,7 @@ class PinnedWeights:
                 return address + shift
         return None
 
-    def pieces(self, address: int, n_bytes: int) -> list[tuple[int, int]]:
+    def ranges(self, address: int, n_bytes: int) -> list[tuple[int, int]]:
         """Return (address, bytes) of the parts of a pinned range that lie within one registration each.
 
         The driver refuses copies across two of them.
@@ -193,7 +193,6 @@ class PinnedWeights:
 
     @property
     def n_bytes(self) -> int:
-        """Pinned bytes."""
         return sum(end - start for start, end, _ in self._runs)
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -225,8 +224,8 @@ class PinnedWeights:
         self._device.enter()
         found_all = True
         for span in spans:
-            for start in range(span.start, span.end, self._piece_bytes):
-                n_bytes = min(self._piece_bytes, span.end - start)
+            for start in range(span.start, span.end, self._chunk_bytes):
+                n_bytes = min(self._chunk_bytes, span.end - start)
                 if not self._is_in_ram(start, n_bytes, reading):
                     found_all = False
                     continue

@@ -121,7 +121,7 @@ class GpuPrefill:
         return self._cpu.executor.counters
 
     @property
-    def pieces(self) -> tuple[int, int]:
+    def tiles(self) -> tuple[int, int]:
         """Buffers of streamed weights in the latest chunk that the GPU gathered, and that the CPU filled."""
         return self._cold.gathered, self._cold.filled
 
@@ -184,9 +184,9 @@ class GpuPrefill:
             self._cold.stop()
             self._memory.settle()
             if self._memory.states is not None:
-                self._memory.states.forget()
+                self._memory.states.clear()
             if self._streamed is not None:
-                self._streamed.forget()
+                self._streamed.clear()
             raise
         finally:
             self._embedded, self._copy = _NOTHING, None
@@ -319,7 +319,7 @@ class GpuPrefill:
         return self._cpu.layer(i, x, angles, attend, recur, inputs)
 
     def parts(self, n_tokens: int) -> list[tuple[slice, F32 | None]]:
-        """Return the parts of a chunk that recur in one piece, and where the state after each is to be copied to."""
+        """Return the parts of a chunk that recur at once, and where the state after each is to be copied to."""
         copy = self._copy
         if copy is None or not 0 < copy.n_tokens <= n_tokens:
             return [(slice(0, n_tokens), None)]

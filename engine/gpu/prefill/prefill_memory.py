@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_buffers import experts_bytes, least_bytes, piece_bytes
+from engine.gpu.prefill.cold_buffers import cold_tile_bytes, experts_bytes, least_bytes
 from engine.gpu.prefill.layer_inputs import InputRows
 from engine.gpu.prefill.stream_rows import StreamRows
 from engine.model.transformer import Angles
@@ -165,7 +165,7 @@ def _sizes(
     at_once = config.d_ff if config.gate_cutoffs else MOST_ROWS // (2 if config.gated else 1)
     neurons = _even(min(at_once, config.d_ff), 256)
     widest = max(config.d_model, heads, neurons)
-    largest = max((piece_bytes(w, config.d_ff) for w in layers), default=0)
+    largest = max((cold_tile_bytes(w, config.d_ff) for w in layers), default=0)
     least = max((least_bytes(w) for w in layers), default=0)
     tile_bytes = max(min(2 * buffer_bytes, 2 * widest * widest), 4 * widest * 128)
     if config.n_experts:
@@ -430,7 +430,7 @@ class StateCopies:
             self._arrived.wait()
             to[:] = self._pinned.as_array(np.float32, to.size)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Give up the last copy."""
         self._to = None
 

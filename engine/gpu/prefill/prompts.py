@@ -135,7 +135,7 @@ class Prompts:
         "both", or "" if none were.
         """
         assert self._prefill is not None, "it is open"
-        gathered, filled = self._prefill.pieces
+        gathered, filled = self._prefill.tiles
         return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
 
     def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
@@ -144,7 +144,6 @@ class Prompts:
 
     @property
     def n_kept(self) -> int:
-        """As GpuPrefill.n_kept."""
         return 0 if self._prefill is None else self._prefill.n_kept
 
     def run(
@@ -212,21 +211,17 @@ class PromptsOfMode:
 
     @property
     def least_tokens(self) -> int:
-        """As Prompts.least_tokens."""
         return self._prompts.least_tokens
 
     @property
     def chunk_tokens(self) -> int:
-        """As Prompts.chunk_tokens."""
         return self._prompts.chunk_tokens
 
     @property
     def n_kept(self) -> int:
-        """As Prompts.n_kept."""
         return self._prompts.n_kept
 
     def run(
         self, tokens: I64, cache: GpuCache, length: int, progress: ShareProgress, copy: StateCopy | None = None
     ) -> F32:
-        """As Prompts.run."""
         return self._prompts.run(self._executor, tokens, cache, length, progress, copy)

@@ -97,7 +97,6 @@ class StreamedLayers:
     def bytes_for(
         config: ModelConfig, weights: Sequence[LayerWeights | None], context: int, codec: KvCodec, positions: int
     ) -> int:
-        """Return the bytes on the GPU."""
         return _laid_out(config, weights, context, codec, positions, 0)[0].n_bytes
 
     def wanted(self, i: int, blocks: U8, start: int) -> Iterator[tuple[Key, Wanted]]:
@@ -139,15 +138,15 @@ class StreamedLayers:
         if self._pending is not None:
             self._downloaded.wait()
             self._pending[:] = self._pinned.as_array(np.uint8, self._pending.size).reshape(self._pending.shape)
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Discard the download under way."""
         self._pending = None
 
     def close(self) -> None:
         """Release the memory. A second call does nothing."""
-        self.forget()
+        self.clear()
         self._downloaded.close()
         self._pinned.free()
         self._memory.free()

@@ -111,10 +111,10 @@ Timed = tuple[Solved, ReadTimes | None]  # a placement, and the times of its tok
 def settle(
     first: Timed, place: Callable[[dict[Mode, ReadRates] | None], Timed], is_this_machine: bool
 ) -> None:  # fmt: skip
-    """Place a model that was just loaded again if that pays (`balanced`), and remember its rates.
+    """Place a just loaded model anew if that pays (`balanced`), and remember its rates.
 
-    place: loads the model again by these rates. is_this_machine: whether rates may be recalled and remembered. They are
-    not remembered if other programs kept the CPU busy.
+    place: places and loads the model by these rates. is_this_machine: whether rates may be read from and saved to disk.
+    They are not saved if other programs kept the CPU busy.
 
     Raises: errors of `place`.
     """
@@ -194,7 +194,7 @@ def timed(
         raise
     finally:
         with contextlib.suppress(CudaError):
-            program.forget_marks()
+            program.release_marks()
     cold = np.array([layer is not None and layer.has_cold and layer.whole is None for layer in model.layers])
     bytes_of = [_bytes(program, weights, model, one, zero_copy, cold) for one in tokens]
     times = ReadTimes(

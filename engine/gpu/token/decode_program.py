@@ -129,7 +129,6 @@ class GpuDecodeProgram:
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that computes."""
         return self._gpu
 
     @property
@@ -144,16 +143,14 @@ class GpuDecodeProgram:
     # --- Decoder
 
     def accepts(self, cache: KVCache) -> bool:
-        """As Decoder.accepts."""
         length = cache.length
         ours = isinstance(cache, GpuCache) and cache.region is self._region
         return ours and (not length or self._alone.rotation.keys_stay_valid(cache.sequence_length, length + 1))
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
-        """As Decoder.measure_stages."""
         self._timed, self._marks = on, on and on_gpu
         for runner in self._all_runners():
-            runner.forget_times()
+            runner.reset_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder.stage_seconds. "exchange" is waiting for the GPU; eager execution adds the GPU's operators."""
@@ -164,7 +161,6 @@ class GpuDecodeProgram:
         return found
 
     def gpu_seconds(self) -> dict[str, float]:
-        """As Decoder.gpu_seconds."""
         try:
             self._gpu.enter()
             return _by_reported_stage(self._runner.gpu_seconds())
@@ -191,7 +187,7 @@ class GpuDecodeProgram:
         before = one.counted.copy()
         counters, self._counters = self._counters, FfnCounters(layers, self._config.n_neurons)
         self._timed = True
-        self._runner.forget_times()
+        self._runner.reset_times()
         try:
             started = time.perf_counter()
             self._run(self._alone, "logits", [token], cache, cache.length + 1, cancelled, marked=True)
@@ -202,14 +198,14 @@ class GpuDecodeProgram:
         finally:
             self._counters, self._timed = counters, False
             by_cpu_s = self._runner.stage_seconds()
-            self._runner.forget_times()
+            self._runner.reset_times()
         by_gpu = (one.counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
         counted = one.cpu.counted()
         return TimedToken(seconds, by_cpu_s, on_gpu, counted, by_gpu) if on_gpu else None
 
-    def forget_marks(self) -> None:
+    def release_marks(self) -> None:
         """Release the GPU memory of timed tokens."""
-        self._runner.forget_marks()
+        self._runner.release_marks()
 
     def predicts(self, layer: int) -> bool:
         """Return whether the GPU's predictor selects the neurons of a layer."""

@@ -206,7 +206,6 @@ class SharedMemory:
 
     @property
     def memory(self) -> HostMemory:
-        """The whole region."""
         return self._memory
 
     def free(self) -> None:

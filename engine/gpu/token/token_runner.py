@@ -130,11 +130,10 @@ class TokenRunner:
         if failure is not None:
             raise failure
 
-    def forget_times(self) -> None:
-        """Clear the measured times."""
+    def reset_times(self) -> None:
         self._eager_s.clear()
         for program in self._all_programs():
-            program.forget_times()
+            program.reset_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """Return seconds by stage; in eager execution also by GPU operator."""
@@ -154,7 +153,7 @@ class TokenRunner:
             self._gpu_s, self._is_read = self._stages.seconds(), True
         return self._gpu_s
 
-    def forget_marks(self) -> None:
+    def release_marks(self) -> None:
         """Release the captured work of marked tokens; the next one captures again. Call this between tokens."""
         self._marked, self._gpu_s, self._is_read = None, {}, True
         self._stages.close()

@@ -94,11 +94,11 @@ class KvRegion:
         owner = None if self._owner is None else self._owner()
         if owner is cache:
             return
-        self.forget()
+        self.clear()
         self._restore(cache)
         self._owner = weakref.ref(cache)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Save the owner's positions in host memory, and leave the region without an owner."""
         owner = None if self._owner is None else self._owner()
         if owner is not None:
@@ -142,7 +142,7 @@ class KvRegion:
             if cache.length - cache.local_first >= local_size:
                 self.give_to(cache)
                 cache.make_room(cache.local_capacity)  # so that no more than needed is left
-        self.forget()
+        self.clear()
         for number, cache in enumerate(caches):
             cache.slot = Slot(number * size, number * local_size, local_size, 2 * number)
             self._restore(cache)

@@ -42,7 +42,6 @@ class Move(NamedTuple):
 
 
 def no_such_expert(layer: int) -> DeviceFailedError:
-    """Return the error for a choice that no expert of the layer has."""
     return DeviceFailedError(f"The GPU chose an expert that layer {layer} does not have.")
 
 

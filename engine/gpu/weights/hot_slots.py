@@ -98,7 +98,7 @@ class GpuHotSide:
                 active = low != (np.zeros_like(low) if self._was_cleared else self._low)
             self._low = low
         if last:
-            self._forget_copy()
+            self._discard_copy()
             return active
         if self._copy is None:
             self._copy = self._gpu.pin(4 * max(1, n))
@@ -109,7 +109,7 @@ class GpuHotSide:
         self._was_cleared, self._is_cleared = self._is_cleared, False
         return active
 
-    def _forget_copy(self) -> None:
+    def _discard_copy(self) -> None:
         copy, self._copy, self._low = self._copy, None, None
         give_back([] if copy is None else [copy])
 
@@ -128,7 +128,7 @@ class GpuHotSide:
     def close(self) -> None:
         """Release the memory of exchanges, but not the blocks. Idempotent."""
         self._uploader.close()
-        self._forget_copy()
+        self._discard_copy()
         give_back(self._memories)
 
 

@@ -96,7 +96,6 @@ class _Piece:
 
     @property
     def row_ids(self) -> I32:
-        """The rows of the matrix, for a piece of Rows."""
         assert isinstance(self.job, Rows), "numbers have no rows"
         if self.job.ids is None:
             return np.arange(self.first, self.last, dtype=np.int32)
@@ -200,7 +199,6 @@ def half_for(jobs: Sequence[Upload]) -> int:
 
 
 def _chunks(jobs: Sequence[Upload], half: int) -> Iterator[list[_Piece]]:
-    """Yield the pieces of each half."""
     chunk: list[_Piece] = []
     used = 0
     for job in jobs:

@@ -360,7 +360,6 @@ class _Case:
         return problem.cpu_alone.ram(problem.with_disk) - on_gpu <= self.budgets.ram_bytes
 
     def problem(self, mode: Mode, sparsity: Sparsity) -> Problem:
-        """Return the placement problem."""
         return self._all_layers(self._few(mode, sparsity))
 
     def _few(self, mode: Mode, sparsity: Sparsity) -> Problem:

@@ -63,11 +63,11 @@ class Previews:
         with self._lock:
             return self._preview(Path(path), machine, vram_budget_gib, context, activation or "", kv_codec or "f16")
 
-    def forget(self, path: str | Path) -> None:
+    def discard(self, path: str | Path) -> None:
         """Forget a model that changed: statistics were counted, predictors were trained."""
         with self._lock:
             for name in [one for one in self._known if one.startswith(f"{Path(path)}\0")]:
-                self._forget(name)
+                self._discard(name)
 
     def _preview(
         self, path: Path, machine: KnownMachine, budget: float | None, context: int | None, activation: str,
@@ -132,13 +132,13 @@ class Previews:
         if known is not None and known.is_of(path):
             self._known.move_to_end(name)
             return known
-        self._forget(name)
+        self._discard(name)
         self._known[name] = known = read_known_model(path, activation)
         while len(self._known) > _KEPT_MODELS:
-            self._forget(next(iter(self._known)))
+            self._discard(next(iter(self._known)))
         return known
 
-    def _forget(self, name: str) -> None:
+    def _discard(self, name: str) -> None:
         self._known.pop(name, None)
         for key in [key for key in self._problems if key[0] == name]:
             del self._problems[key]
@@ -161,8 +161,6 @@ class Previews:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """The arguments of one preview."""
-
     known: KnownModel
     sizes: ModelBytes
     machine: KnownMachine

@@ -180,7 +180,6 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers:
 
 
 def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
-    """Return a model with one layer of each kind."""
     model, first = sizes.model, sizes.first
     config, gpu = model.config, model.gpu_bytes
     n_dense = sum(config.is_dense(layer) for layer in first.tolist())

@@ -59,7 +59,7 @@ class Credentials:
         if len(token) > MAX_TOKEN_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in token):
             raise InvalidRequestError("That is not an access token: it has other characters than letters and digits.")
         with self._lock:
-            self._forget_file()
+            self._delete_file()
             self._memory = ""
             kept = self._keep_in_keyring(token)
             if token and not kept:
@@ -84,7 +84,7 @@ class Credentials:
             if self._from_keyring:
                 return self._from_keyring, "keyring", ""
             if token := _read_token(self._file):
-                return token, "file", self._because(f"It lies in {self._file}.")
+                return token, "file", self._because(f"It is in {self._file}.")
             theirs = _client_token_file()
             if token := _read_token(theirs):
                 return token, "file", f"It was left in {theirs} by another program's login to the hub."
@@ -103,7 +103,7 @@ class Credentials:
             kept = self._keyring.keep(USER, token)
             self._from_keyring = token if kept else ""
             return kept
-        if not self._keyring.forget(USER):
+        if not self._keyring.delete(USER):
             self._from_keyring = None  # the state must not say that it is gone
         return False
 
@@ -117,7 +117,7 @@ class Credentials:
         except OSError as error:
             raise LibraryError(f"The access token cannot be kept in {self._file}: {error.strerror or error}.") from None
 
-    def _forget_file(self) -> None:
+    def _delete_file(self) -> None:
         try:
             self._file.unlink(missing_ok=True)
         except OSError as error:

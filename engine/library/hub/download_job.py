@@ -93,7 +93,7 @@ def resolve(hub: Hub, wanted: DownloadRequest) -> Resolved:
         _, theirs, others = hub.files(wanted.predictor_repo)
         found = matching(others, ("model_*.pt", "config.json"))
         if not any(file.name.endswith(".pt") for file in found):
-            raise RepositoryNotFoundError(f"{wanted.predictor_repo} holds no predictors.", "Choose another model.")
+            raise RepositoryNotFoundError(f"{wanted.predictor_repo} has no predictors.", "Choose another model.")
         files += [_remote(wanted.predictor_repo, theirs, f, f"{PREDICTOR_FOLDER}/{f.name}") for f in found]
     check_file_names(file.place for file in files)
     for file in files:

@@ -121,7 +121,6 @@ class Downloads:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a download is running or queued."""
         with self._lock:
             return any(entry.kept.state in ("queued", *ACTIVE) for entry in self._entries.values())
 
@@ -154,7 +153,7 @@ class Downloads:
             self._clear_away(entry)
             self._pump()
 
-    def forget(self, id: str) -> None:
+    def remove(self, id: str) -> None:
         """Remove a finished download from the list; the model stays. Cancels one that is not finished."""
         with self._lock:
             if self._entry(id).kept.state != "done":

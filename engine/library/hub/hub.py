@@ -111,7 +111,7 @@ class Hub:
         sort.
         """
         if sort not in _SORTS:
-            raise InvalidRequestError(f"The hub's models cannot be sorted by {sort!r}; known are {', '.join(_SORTS)}.")
+            raise InvalidRequestError(f"The hub's models cannot be sorted by {sort!r}; supported: {', '.join(_SORTS)}.")
         wanted = [("expand", field) for field in ("downloads", "likes", "gated", "lastModified", "tags")]
         query = urlencode([("search", query.strip()), ("sort", _SORTS[sort]), ("limit", str(limit)), *wanted])
         read = _client().ModelInfo

@@ -31,8 +31,6 @@ class Reader(Protocol):
 
 
 class RemoteName(Protocol):
-    """A file on a hub."""
-
     @property
     def repo(self) -> str: ...
     @property
@@ -108,7 +106,7 @@ def _values_of(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelFormatError("config.json is damaged: it is not JSON.") from error
     if not isinstance(values, dict):
-        raise ModelFormatError("config.json is damaged: it holds no object.")
+        raise ModelFormatError("config.json is damaged: it is not a JSON object.")
     return values
 
 

@@ -33,7 +33,7 @@ class SystemKeyring:
         """Store a secret; return whether the keyring holds it now."""
         return bool(self._ask(lambda keyring: (keyring.set_password(SERVICE, name, secret), True)[1]))
 
-    def forget(self, name: str) -> bool:
+    def delete(self, name: str) -> bool:
         """Delete a secret; return whether it is gone. If not, `note` says why."""
         if self._ask(lambda keyring: (keyring.delete_password(SERVICE, name), True)[1], quiet=True):
             return True

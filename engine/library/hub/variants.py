@@ -103,7 +103,7 @@ def _safetensors_variants(files: Sequence[HubFile]) -> list[Variant]:
     names = {file.name for file in beside}
     refused = ""
     if "config.json" not in names:
-        refused = "It has weights and no config.json, so their meaning is unknown."
+        refused = "It has weights but no config.json, so their meaning is unknown."
     elif not whole and "model.safetensors.index.json" not in names:
         refused = "Its weights are in several files, and their index is missing."
     elif not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:

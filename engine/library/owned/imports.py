@@ -28,8 +28,8 @@ from engine.sparsity.artifact_files import DISK_FULL
 from engine.sparsity.powerinfer_predictors import predictor_files
 from engine.sparsity.stats import activation_files
 
-_PIECE_BYTES = 8 << 20
-_FLUSHED_PIECES = 32  # as many are on their way to the disk at most: a stop takes effect soon, and memory stays free
+_CHUNK_BYTES = 8 << 20
+_FLUSHED_CHUNKS = 32  # as many are on their way to the disk at most: a stop takes effect soon, and memory stays free
 # Besides configuration and weights: files that tokenizers need, and licences that must be passed on.
 _BESIDE = (
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
@@ -138,7 +138,7 @@ def copy_checked(
             wanted = _pump(reading.read, _Flushing(writing).write, copied, cancelled)
             _flush(writing)
         with part.open("rb") as reading:
-            found = _pump(reading.read, lambda piece: None, checked, cancelled)
+            found = _pump(reading.read, lambda chunk: None, checked, cancelled)
         if found != wanted:
             raise LibraryError(f"{target} differs from {source}.", "Check the disk, and try again.")
         os.replace(part, target)
@@ -154,11 +154,10 @@ def copy_checked(
 def file_hash(path: Path, progress: CountProgress, cancelled: CancelCheck) -> str:
     """Return the SHA-256 of a file. Raises: OSError, Cancelled."""
     with path.open("rb") as reading:
-        return _pump(reading.read, lambda piece: None, progress, cancelled)
+        return _pump(reading.read, lambda chunk: None, progress, cancelled)
 
 
 def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
-    """Return the error for a failure of the disk."""
     if error.errno in DISK_FULL:
         return DiskSpaceError(f"The disk accepted no more data while {path} was written: {error.strerror}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -170,12 +169,12 @@ class _Flushing:
     """Write a file with periodic syncs to the disk."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._pieces = file, 0
+        self._file, self._chunks = file, 0
 
-    def write(self, piece: bytes) -> None:
-        self._file.write(piece)
-        self._pieces += 1
-        if self._pieces % _FLUSHED_PIECES == 0:
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self._chunks += 1
+        if self._chunks % _FLUSHED_CHUNKS == 0:
             _flush(self._file)
 
 
@@ -197,12 +196,12 @@ def _pump(
     while True:
         if cancelled():
             raise Cancelled
-        piece = read(_PIECE_BYTES)
-        if not piece:
+        chunk = read(_CHUNK_BYTES)
+        if not chunk:
             return digest.hexdigest()
-        digest.update(piece)
-        write(piece)
-        done += len(piece)
+        digest.update(chunk)
+        write(chunk)
+        done += len(chunk)
         progress(done)
 
 

@@ -122,6 +122,6 @@ def _state(
         return "broken", head.reason, head
     never_prepared = model.still_needed is None and not prepared
     if never_prepared and head.parted and not head.predicted:
-        made = head.fingerprint and artefacts.is_kept(head.fingerprint, "predictors")
+        made = head.fingerprint and artefacts.is_stored(head.fingerprint, "predictors")
         needs = "" if made else NOT_PREPARED
     return ("needs preparing", needs, head) if needs else ("ready", "", head)

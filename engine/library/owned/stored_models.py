@@ -167,12 +167,10 @@ def as_line(text: str) -> str:
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """Return the path of a listed file."""
     return folder.joinpath(*PurePosixPath(name).parts)
 
 
 def with_remarks(model: StoredModel, remarks: Remarks | None) -> StoredModel:
-    """Return the model with the facts applied."""
     return model if remarks is None else replace(model, **asdict(remarks))
 
 

@@ -103,7 +103,6 @@ class Gains:
 
     @property
     def has_gpu(self) -> bool:
-        """Return whether a GPU is used."""
         return self._setting.gpu is not None
 
     def tok_s(self, ways: Ways) -> float | None:

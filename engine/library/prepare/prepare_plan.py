@@ -148,7 +148,6 @@ class Outlook:
 
     @cached_property
     def plan(self) -> PreparePlan:
-        """Return the plan for the window."""
         stages = self.stages
         steps = tuple(PrepareStep(stage, self._why(stage), self.eta_s(stage)) for stage in stages)
         done = replace(self.gains.missing, **{stage: stage in stages for stage in STAGES if stage != "solve"})
@@ -172,12 +171,11 @@ class Outlook:
 
     @property
     def disk_bytes(self) -> int:
-        """Return the bytes of a bundle."""
         return 0 if self.gains.layout is None else self.gains.layout.n_bytes
 
     def _why(self, stage: PrepareStage) -> str:
         if stage == "solve":
-            return "Decides what lies on the GPU." if self.gains.has_gpu else "Plans the memory it takes."
+            return "Decides what is on the GPU." if self.gains.has_gpu else "Plans the memory it takes."
         gain = self.gains.gain(self.gains.worthwhile(), stage)
         faster = "" if gain is None or gain < 1.01 else f": about {gain:.1f} times as fast"
         match stage:

@@ -79,7 +79,7 @@ def keep_state(state: PrepareState) -> None:
         raise LibraryError(f"{file} cannot be written: {error.strerror or error}.", "Make it writable.") from error
 
 
-def forget_state(model: str) -> None:
+def delete_state(model: str) -> None:
     """Delete the state, because the model is done."""
     with suppress(OSError):
         _file(model).unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def set_later(model: str, later: bool) -> None:
     if later:
         keep_state(replace(read_state(model) or PrepareState(model), stage="", later=True, predictors="sign"))
     else:
-        forget_state(model)
+        delete_state(model)
 
 
 @contextmanager

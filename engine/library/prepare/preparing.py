@@ -26,7 +26,7 @@ from engine.library.prepare.prepare_state import (
     PREDICTORS,
     Predictors,
     PrepareState,
-    forget_state,
+    delete_state,
     keep_pace,
     keep_state,
     only_one,
@@ -102,7 +102,7 @@ def prepare(
     process. After any of these, the same call continues.
     """
     if predictors not in PREDICTORS:
-        raise InvalidRequestError(f"predictors is {predictors!r}; known are {', '.join(PREDICTORS)}.")
+        raise InvalidRequestError(f"predictors is {predictors!r}; supported: {', '.join(PREDICTORS)}.")
     chosen: Predictors = "sign" if predictors == "sign" else "train"
     with only_one(model):
         installed = library.get(model)
@@ -142,7 +142,7 @@ def unfinished(library: ModelStore) -> list[str]:
     return [state.model for state in states if state is not None and state.interrupted]
 
 
-def forget(library: ModelStore, model: str) -> None:
+def discard(library: ModelStore, model: str) -> None:
     """Delete what an unfinished preparing of a removed model left. The library deletes finished bundles.
 
     Does nothing while the model is being prepared.
@@ -150,7 +150,7 @@ def forget(library: ModelStore, model: str) -> None:
     try:
         with only_one(model):
             shutil.rmtree(_unfinished_bundle(library.prepared_folder(model)), ignore_errors=True)
-            forget_state(model)
+            delete_state(model)
     except LibraryError as error:
         log.info("What is left of preparing %s stays: %s", model, error)
 

@@ -191,8 +191,8 @@ def _cancel_download(services: Services, given: Values, job: LibraryContext) -> 
     return {}
 
 
-def _forget_download(services: Services, given: Values, job: LibraryContext) -> Values:
-    services.downloads.forget(given["download"])
+def _remove_download(services: Services, given: Values, job: LibraryContext) -> Values:
+    services.downloads.remove(given["download"])
     return {}
 
 
@@ -210,11 +210,11 @@ def _import(services: Services, given: Values, job: LibraryContext) -> Values:
 
 
 def _remove(services: Services, given: Values, job: LibraryContext) -> Values:
-    from engine.library.prepare.preparing import forget
+    from engine.library.prepare.preparing import discard
 
     services.library.purge(UNDO_S)
     undo = services.library.remove(given["model"])
-    forget(services.library, given["model"])
+    discard(services.library, given["model"])
     services.tell("library")
     return {"undo": undo}
 
@@ -325,7 +325,7 @@ JOBS: dict[str, LibraryJob] = {
     "pause": LibraryJob("quick", _pause, _ONE),
     "resume": LibraryJob("quick", _resume, _ONE),
     "cancel_download": LibraryJob("quick", _cancel_download, _ONE),
-    "forget_download": LibraryJob("quick", _forget_download, _ONE),
+    "remove_download": LibraryJob("quick", _remove_download, _ONE),
     "import": LibraryJob("files", _import, {"path": str}, {"copy": bool, "name": str}),
     "remove": LibraryJob("quick", _remove, _MODEL),
     "restore": LibraryJob("quick", _restore, {"undo": str}),

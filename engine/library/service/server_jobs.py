@@ -24,7 +24,6 @@ def server_models(services: Services, given: Values, job: LibraryContext) -> Val
 
 
 def server_chat(services: Services, given: Values, job: LibraryContext) -> Values:
-    """Return an answer, as RemoteServer.answer."""
     messages = given["messages"]
     if not all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages):
         raise InvalidRequestError("The messages of a chat have a role and a content each.")

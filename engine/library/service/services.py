@@ -50,7 +50,6 @@ class Services:
         self._closed = False
 
     def tell(self, topic: str) -> None:
-        """Report a change of the topic."""
         self._changed(topic)
 
     @property
@@ -121,9 +120,9 @@ class Services:
         """Forget what was known of a model's placement, because it was prepared."""
         previews: Previews | None = self._made.get("previews")
         if previews is not None:
-            previews.forget(model.path)
+            previews.discard(model.path)
             if model.prepared:
-                previews.forget(model.prepared)
+                previews.discard(model.prepared)
         self.tell("library")
 
     def sparsity_of(self, model: str) -> Sparsity | None:

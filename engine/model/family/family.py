@@ -262,7 +262,7 @@ def _gguf_activation(family: Family, read: Reader, tensor_names: set[str]) -> di
     activation = read.optional(ACTIVATION_KEY, str, default)
     if activation not in ACTIVATIONS or activation.endswith("-glu") != family.gated:
         known = ", ".join(name for name in ACTIVATIONS if name.endswith("-glu") == family.gated)
-        raise UnsupportedModelError(f"The activation {activation[:60]!r} is unknown; known are {known}.")
+        raise UnsupportedModelError(f"The activation {activation[:60]!r} is unknown; supported: {known}.")
     threshold = decimal(read.optional(THRESHOLD_KEY, float, 0.0))
     return {"activation": activation, "activation_threshold": threshold}
 

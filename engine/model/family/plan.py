@@ -266,7 +266,6 @@ def plan_drafts(config: ModelConfig, layout: Layout, n_layers: int, present: Col
 
 
 def _bias_of(foreign: str) -> str:
-    """Return the name of the bias for a weight of this name."""
     name = foreign.removesuffix(".weight")
     return f"{name}.bias" if name != foreign else f"{foreign}_bias"
 
@@ -298,7 +297,9 @@ class Plan:
             treatment: Treatment = "as is", part: RowPart | None = None) -> None:  # fmt: skip
         key = key or name.removesuffix("_bias")
         if key not in self.layout.names:
-            raise UnsupportedModelError(f"{self.config.family} models with {name} are not known in this file format.")
+            raise UnsupportedModelError(
+                f"{self.config.family} models with {name} are not supported in this file format."
+            )
         foreign = self.layout.names[key]
         if name.endswith("_bias"):
             foreign = _bias_of(foreign)
@@ -322,7 +323,7 @@ class Plan:
                 elif way in self.layout.names:
                     self.tensors.append(PlannedTensor(f"{way}_{i}", self.layout.names[way].format(i - 1), (d, d)))
                 else:
-                    raise UnsupportedModelError("Several residual streams are not known in this file format.")
+                    raise UnsupportedModelError("Several residual streams are not supported in this file format.")
 
     def _add_stream_parts(self, layer: int) -> None:
         n, d, rank = self.config.n_streams, self.config.d_model, self.config.laurel_rank
@@ -458,7 +459,9 @@ class Plan:
                 continue
             together, alone = names.get(f"experts.{part}"), names.get(f"expert.{part}")
             if together is None and alone is None:
-                raise UnsupportedModelError(f"{config.family} models with experts are not known in this file format.")
+                raise UnsupportedModelError(
+                    f"{config.family} models with experts are not supported in this file format."
+                )
             if together is not None and (alone is None or alone.format(layer, 0) not in self.present):
                 self._add_stack(layer, part, together.format(layer), shape, treatment)
                 continue

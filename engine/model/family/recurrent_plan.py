@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_recurrent(plan: Plan, layer: int) -> None:
-    """Add the tensors of a layer with a state."""
     delta, conv = plan.config.delta, plan.config.short_conv
     if delta is not None:
         (_add_mamba if delta.mamba else _add_delta)(plan, layer, delta)

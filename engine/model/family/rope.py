@@ -215,9 +215,9 @@ def _yarn_from_gguf(read: Reader, key: str, factor: float, original: int, attent
         attention /= yarn_attention(factor, every)
     stated = read.optional(f"{key}.yarn_attn_factor", float, usual)
     if not math.isclose(stated, usual, rel_tol=1e-4) and stated != 1.0:  # llama.cpp replaces 1.0 by the usual value
-        raise UnsupportedModelError(f"{key}.yarn_attn_factor is {stated}; Hearth knows {usual:.4f} for this model.")
+        raise UnsupportedModelError(f"{key}.yarn_attn_factor is {stated}; Hearth supports {usual:.4f} for this model.")
     if (share := read.optional(f"{key}.yarn_ext_factor", float, 1.0)) != 1.0:
-        raise UnsupportedModelError(f"{key}.yarn_ext_factor is {share}; Hearth knows 1.")
+        raise UnsupportedModelError(f"{key}.yarn_ext_factor is {share}; Hearth supports only 1.")
     return RopeScaling(
         "yarn",
         factor,

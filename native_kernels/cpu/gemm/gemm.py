@@ -41,9 +41,9 @@ _TILE_TOKENS = {"bytes": 48, "floats": 24}
 
 
 def form_of(codec: str, max_tokens: int, of_prompt: bool = False) -> Form:
-    """Return the form of up to max_tokens tokens for products with rows in this codec.
+    """Return the form in which up to max_tokens tokens are multiplied by rows in this codec.
 
-    of_prompt: results must not depend on their number, so dots are no choice.
+    of_prompt: results must not depend on the number of tokens, which excludes dots.
     """
     other: Form = "bytes" if takes_bytes(codec) else "floats"
     if max_tokens < _TILE_TOKENS[other] or not gemm_amx.takes_tiles(codec):

@@ -65,7 +65,6 @@ class Listed(NamedTuple):
 
     @classmethod
     def of(cls, ids: I32) -> Listed:
-        """List all of the ids."""
         return cls(ids, np.array([len(ids)], np.int64))
 
     @classmethod

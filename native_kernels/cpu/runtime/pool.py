@@ -244,7 +244,7 @@ class Program:
         share = self.timed_s / total if total else 0.0
         return {stage: int(ticks) * share for stage, ticks in zip(self.stages, self.ticks, strict=True)}
 
-    def forget_times(self) -> None:
+    def reset_times(self) -> None:
         """Reset the measured times."""
         self.ticks[:] = 0
         self.timed_s = 0.0
@@ -258,7 +258,7 @@ class Pool:
 
     def __init__(self, n_threads: int) -> None:
         if not 1 <= n_threads <= MAX_THREADS:
-            raise ValueError(f"a pool of {n_threads} threads was asked for; it must lie between 1 and {MAX_THREADS}")
+            raise ValueError(f"a pool of {n_threads} threads was asked for; it must be between 1 and {MAX_THREADS}")
         self.n_threads = n_threads
         self._workers: _Workers | None = None
 

@@ -586,6 +586,5 @@ def clock(b: Any) -> Any:
 
 @operation(void, i64, i64, i64, i64, i64)
 def call_kernel(b: Any, kernel: Any, args: Any, lo: Any, hi: Any, worker: Any) -> None:
-    """Call the kernel at an address."""
     of = ir.FunctionType(ir.VoidType(), [I64] * 4)
     b.call(b.inttoptr(kernel, of.as_pointer()), [args, lo, hi, worker])

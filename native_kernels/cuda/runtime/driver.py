@@ -167,7 +167,6 @@ class Driver:
             raise self._failure(name, code)
 
     def offers(self, *names: str) -> bool:
-        """Return whether the driver has all of these functions."""
         return all(name in self._functions for name in names)
 
     def address_of(self, name: str) -> int:

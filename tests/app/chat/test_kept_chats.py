@@ -30,7 +30,7 @@ class Keeping:
 
     @property
     def told(self) -> list[tuple[list[str], int]]:
-        keeps = [one for one in self.sent if isinstance(one, protocol.KeepPrompts)]
+        keeps = [one for one in self.sent if isinstance(one, protocol.StorePrompts)]
         return [(one.chats, one.quota_bytes) for one in keeps]
 
 

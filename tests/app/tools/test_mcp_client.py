@@ -364,7 +364,7 @@ def test_a_stopped_server_ends_and_a_removed_one_leaves_no_folder(make: Make, tm
     assert tools.call("Script_add", {}, never) == ToolResult("add")
     assert (tmp_path / "private" / server.id).is_dir()
     tools.servers.remove(server.id)
-    tools.forget(server.id)
+    tools.discard(server.id)
     assert children() == []
     assert not (tmp_path / "private" / server.id).exists()
     assert tools.call("Script_add", {}, never).is_error

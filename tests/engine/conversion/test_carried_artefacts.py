@@ -295,7 +295,7 @@ def test_progress_counts_finished_files_while_they_are_verified_and_never_goes_b
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    monkeypatch.setattr("engine.bundle.bundle._HASH_PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr("engine.bundle.bundle._HASH_CHUNK_BYTES", 1 << 10)
     seen: list[tuple[int, int]] = []
     made = convert(powerinfer, tmp_path / "b", "q8_0", Job(progress=lambda done, total: seen.append((done, total))))
     assert made.kept_parts == 3

@@ -192,6 +192,8 @@ def test_where_the_gpu_fails_then_the_cpu_goes_on(
     monkeypatch.setattr(placed_model, "load_onto_gpu", fail)
     assert ids(ask(session, tokens(n), 20)) == wanted
     assert small.device == "cpu"
+    assert small.on_gpu is not None
+    assert small.on_gpu.placed.least_positions == 0  # as before it failed
     assert session.context_used == n + 19
 
 

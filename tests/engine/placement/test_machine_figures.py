@@ -12,7 +12,7 @@ from samples.placement_cases import a_profile
 from engine.machine.hardware import HardwareProfile
 from engine.machine.measured_hardware import recall
 from engine.placement import machine_figures
-from engine.placement.machine_figures import Others, forget_hasty, serves_this_load_alone, with_figures
+from engine.placement.machine_figures import Others, discard_hasty, serves_this_load_alone, with_figures
 
 REAL_TIMES = machine_figures.processor_times
 N_BYTES = 1 << 30
@@ -38,7 +38,7 @@ class Machine:
 
 @pytest.fixture
 def unknown() -> HardwareProfile:
-    forget_hasty()
+    discard_hasty()
     profile = a_profile(vram=None)
     return replace(profile, cpu=replace(profile.cpu, bytes_per_s=None))
 
@@ -49,7 +49,7 @@ def test_what_was_measured_on_a_quiet_machine_is_kept(
     machine = Machine(monkeypatch, others=0.7)
     first = with_figures(unknown, 4, N_BYTES, gpus=False)
     assert first.cpu.bytes_per_s == 1e9
-    forget_hasty()
+    discard_hasty()
     assert with_figures(unknown, 4, N_BYTES, gpus=False) == first == recall(unknown, 4, N_BYTES)
     assert machine.n_measured == 1
 
@@ -63,7 +63,7 @@ def test_what_was_measured_on_a_busy_machine_serves_one_load(
     assert with_figures(unknown, 2, N_BYTES, gpus=False).cpu.bytes_per_s == 2e9
     assert recall(unknown, 4, N_BYTES) == unknown
     assert serves_this_load_alone()
-    forget_hasty()
+    discard_hasty()
     assert not serves_this_load_alone()
     machine.others = 0.1
     assert with_figures(unknown, 4, N_BYTES, gpus=False).cpu.bytes_per_s == 3e9

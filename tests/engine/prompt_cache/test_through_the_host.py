@@ -30,7 +30,7 @@ class Start:
         return end.result
 
     def keep(self, folder: Path, *chats: str, quota_bytes: int = 1 << 30) -> None:
-        self.run(protocol.KeepPrompts("keep", str(folder), list(chats), quota_bytes))
+        self.run(protocol.StorePrompts("keep", str(folder), list(chats), quota_bytes))
 
     def ask(self, messages: list[dict[str, str]] = STORY, **more: Any) -> dict[str, Any]:
         return self.run(protocol.Generate("ask", messages, SAMPLING, **{"chat": "a", **more}))

@@ -105,7 +105,7 @@ def test_cancelled_while_it_runs(model: Path, text: Path, tmp_path: Path, job: s
 
 def test_what_is_wrong_with_a_job_is_told(model: Path) -> None:
     wrong: list[tuple[str, dict[str, Any], str]] = [
-        ("fly", {}, "no job called 'fly'; known are convert, profile, train, solve"),
+        ("fly", {}, "no job called 'fly'; supported: convert, profile, train, solve"),
         ("profile", {}, "lacks its argument 'model'"),
         ("profile", {"model": "x", "colour": 1}, "no argument 'colour'"),
         ("profile", {"model": 7}, "is 7, not a text"),

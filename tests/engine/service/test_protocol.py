@@ -22,7 +22,7 @@ MESSAGES: list[protocol.Message] = [
     protocol.Generate("3", [{"role": "user", "content": "Hi"}], overflow="stop"),
     protocol.Generate("3", [], inspect=True, prompt=[1, 2, 3], n_begun=1),
     protocol.Count("8", [{"role": "user", "content": "Hi"}], {"max_tokens": 5}, "middle", ["a text"]),
-    protocol.KeepPrompts("keep-1", "/somewhere", ["a", "b"], 8_000_000_000),
+    protocol.StorePrompts("keep-1", "/somewhere", ["a", "b"], 8_000_000_000),
     protocol.ChooseDraft("9", "off"),
     protocol.Cancel("4", target="3"),
     protocol.Job("5", "solve", {"tokens": 5}),

@@ -28,7 +28,7 @@ from engine.loading.modes import choose_mode
 from engine.loading.opening import choose_context
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
-from engine.prompt_cache.kept_prompts import shared_length
+from engine.prompt_cache.stored_prompts import shared_length
 from engine.session.chat_session import ChatSession
 from engine.session.generate import TokenEvent
 from engine.session.loaded_model import LoadedModel
@@ -382,5 +382,5 @@ def test_a_session_that_forgets_computes_the_prompt_from_its_first_token(starter
 
     assert reused() == 0
     assert reused() == len(prompt) - 1
-    session.forget()
+    session.clear()
     assert reused() == 0

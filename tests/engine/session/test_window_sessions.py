@@ -19,8 +19,8 @@ from engine.model import window_memory
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.window_memory import STORED_TOKENS
-from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore
+from engine.prompt_cache.stored_prompts import StoredPrompts
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaError
@@ -135,7 +135,7 @@ def prompts(tmp_path: Path) -> Iterator[Callable[[LoadedModel], ChatSession]]:
 
     def session(model: LoadedModel) -> ChatSession:
         stores.append(PromptStore(tmp_path / "prompts", 1 << 30, 64 << 20))
-        return ChatSession(model, prompts=KeptPrompts(stores[-1], model.opened, model.kv_codec))
+        return ChatSession(model, prompts=StoredPrompts(stores[-1], model.opened, model.kv_codec))
 
     yield session
     for store in stores:
@@ -192,7 +192,7 @@ def test_another_chat_with_the_same_instructions(
         assert ids == wanted[number]
         while (pause := session.keep()) is not None and pause == 0:
             pass
-        session.forget()
+        session.clear()
     assert (reused >= 512) == (n_said > 0), "long before the end of the first chat"
 
 

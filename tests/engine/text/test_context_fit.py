@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import ContextOverflowError, InvalidRequestError
-from engine.prompt_cache.kept_prompts import shared_length
+from engine.prompt_cache.stored_prompts import shared_length
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.session.chat_session import ChatSession

@@ -14,7 +14,7 @@ from nasty_texts import assert_prompts_share_their_beginnings
 from starter_vocabulary import SPECIALS, STARTER_TEMPLATE, as_files, metadata
 
 from engine.errors import ChatTemplateError, InvalidRequestError
-from engine.prompt_cache.kept_prompts import shared_length
+from engine.prompt_cache.stored_prompts import shared_length
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabulary import Vocabulary
 

@@ -295,7 +295,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--plot", "curves.pdf"], "known are .png and .svg"),
+        (["--plot", "curves.pdf"], "supported: .png and .svg"),
         (["--plot", "/no/such/folder/a.png"], "no folder"),
         (["--text", "/no/such/file.txt"], "cannot be read"),
         (["--tokens", "3"], "at least 64"),

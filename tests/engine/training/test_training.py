@@ -101,7 +101,7 @@ def test_what_is_trained_is_found_held_to_its_budget_and_run(model: LoadedModel,
     score = perplexity(sparse, tokens, context=50, against="exact")
     assert score.top1_agreement is not None
     assert score.top1_agreement > 0.8
-    assert not list(training._kept_in(model, split_texts({"a": [[1]] * 3}), options(), "cpu").parent.iterdir())
+    assert not list(training._saved_in(model, split_texts({"a": [[1]] * 3}), options(), "cpu").parent.iterdir())
 
 
 def test_the_neurons_inside_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ class Exchange:
         self.on_gpu.gpu.upload(self.stream, stream.ctypes.data, 4 * self.n)
         self.on_gpu.gpu.synchronize()
         self.left[:] = left
-        self.program.forget_times()
+        self.program.reset_times()
         self.pool.run(self.program, timed=True)
         return 1e6 * self.program.timed_s / LAYERS
 

@@ -99,7 +99,6 @@ class TextSelection(QObject):
         return self._selection is None or self._selection.is_empty
 
     def clear(self) -> None:
-        """Clear the selection."""
         self._scroller.stop()
         self._dragging = False
         self._origin = None
@@ -288,7 +287,6 @@ class TextSelection(QObject):
         self._begin(point, None)
 
     def _begin(self, point: QPoint, unit: QTextCursor.SelectionType | None) -> None:
-        """Start a selection with what is at a point."""
         self._unit = unit
         self._origin = self._unit_at(point)
         found = self._text_at(point)
@@ -354,11 +352,9 @@ class TextSelection(QObject):
     # --- menu
 
     def set_has_notes(self, has_notes: bool) -> None:
-        """Set whether the chat has notes of a project."""
         self._has_notes = has_notes
 
     def make_menu(self, point: QPoint) -> Menu:
-        """Return the menu for a point of the column."""
         menu = Menu(tr("Text"), self._area)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         clipboard = QGuiApplication.clipboard()
@@ -386,8 +382,6 @@ class TextSelection(QObject):
 
 
 class _Copy:
-    """A copy that is made in slices."""
-
     def __init__(self, passages: Iterator[Passage], mode: QClipboard.Mode, as_markdown: bool) -> None:
         self.mode = mode
         self._coming, self._as_markdown = passages, as_markdown

@@ -251,7 +251,6 @@ class CodeBlockView(QFrame):
         return self.level * theme.px(LIST_INDENT)
 
     def update_block(self, block: CodeBlock) -> None:
-        """Show the current state of the block."""
         if block.language != self.text.language or not self._label.words:
             self.text.language = block.language
             self._label.setText(block.language or tr("code"))
@@ -299,7 +298,6 @@ class CodeBlockView(QFrame):
             self.show_diagram(False)
 
     def show_diagram(self, shown: bool) -> None:
-        """Show the diagram, or its code."""
         self.shows_diagram = shown
         self._switch.set_name(tr("Show the code") if shown else tr("Show the diagram"))
         self._switch.set_glyph("code" if shown else "diagram")

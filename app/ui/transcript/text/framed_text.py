@@ -36,7 +36,6 @@ class CallText(TextView):
 
     @property
     def text(self) -> str:
-        """The whole text."""
         return self._text
 
     def show_text(self, text: str, most: int) -> None:

@@ -42,7 +42,6 @@ class FurtherRows(QWidget):
         self._column.addWidget(self._row)
 
     def update_block(self, block: TableBlock) -> None:
-        """Set the current state of the table."""
         self._block = block
         self._show_text()
 

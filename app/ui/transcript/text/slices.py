@@ -83,5 +83,4 @@ def _now(widget: QWidget, step: Callable[[], bool]) -> None:
 
 
 def is_working() -> bool:
-    """Return whether work is left."""
     return _slices is not None and isValid(_slices) and any(isValid(widget) for widget in _slices.work)

@@ -26,7 +26,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
         if read.values.get(key):
             raise UnsupportedModelError(f"{key} is {str(read.values[key])[:60]}, which Hearth does not run.")
     if not all(_layout(read, "moe_layer_layout", n_layers, 1)) or read.values.get("moe_enable_early_router") is False:
-        raise UnsupportedModelError("Hearth runs SmallThinker with experts and an early router in every layer.")
+        raise UnsupportedModelError("Hearth runs SmallThinker only with experts and an early router in every layer.")
     size = read.optional("sliding_window_size", int, 4096)
     windowed = _layout(read, "sliding_window_layout", n_layers, 0)
     rotated_layers = _layout(read, "rope_layout", n_layers, 1)

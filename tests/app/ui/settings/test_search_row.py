@@ -60,20 +60,20 @@ def test_a_key_is_masked_told_once_and_not_kept_in_the_window(qtbot: QtBot) -> N
     row.segments.buttons["brave"].click()
     assert row.key.echoMode() is QLineEdit.EchoMode.Password
     assert out == [], "there is no key yet"
-    assert row.forget.isHidden()
+    assert row.remove_button.isHidden()
     qtbot.keyClicks(row.key, "secret")
     qtbot.keyClick(row.key, Qt.Key.Key_Return)
     assert out == [("brave", "", "secret")]
     assert row.key.text() == ""
     assert "secret" not in repr(dialog.settings)
-    assert not row.forget.isHidden()
+    assert not row.remove_button.isHidden()
 
 
 def test_a_stored_key_is_used_and_can_be_removed(qtbot: QtBot) -> None:
     dialog, row = opened(qtbot, has_key=True)
     out = told(dialog)
     row.segments.buttons["brave"].click()
-    row.forget.click()
+    row.remove_button.click()
     assert out == [("brave", "", None), ("", "", "")]
     assert row.segments.value() == ""
     assert dialog.settings.search_service == ""

@@ -168,9 +168,9 @@ def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevic
     ]
     assert place.find(101 * PAGE + 5, 3 * PAGE) == 101 * PAGE + 5
     assert place.find(100 * PAGE, 5 * PAGE) == 100 * PAGE
-    assert place.pieces(101 * PAGE + 5, PAGE - 5) == [(101 * PAGE + 5, PAGE - 5)]
-    assert place.pieces(102 * PAGE, 2 * PAGE) == [(102 * PAGE, 2 * PAGE)]
-    assert place.pieces(101 * PAGE, 4 * PAGE) == [
+    assert place.ranges(101 * PAGE + 5, PAGE - 5) == [(101 * PAGE + 5, PAGE - 5)]
+    assert place.ranges(102 * PAGE, 2 * PAGE) == [(102 * PAGE, 2 * PAGE)]
+    assert place.ranges(101 * PAGE, 4 * PAGE) == [
         (101 * PAGE, PAGE), (102 * PAGE, 2 * PAGE), (104 * PAGE, PAGE),
     ]  # fmt: skip
     for address, n_bytes in ((100 * PAGE, 5 * PAGE + 1), (99 * PAGE, PAGE + 1), (201 * PAGE, 1)):

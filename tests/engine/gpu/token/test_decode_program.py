@@ -527,7 +527,7 @@ def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
                 assert sum(one.cpu_s.values()) <= one.seconds
             assert {"ffn", "attention"} <= set(ours.decoder.gpu_seconds())
             assert "zero-copy" not in ours.decoder.gpu_seconds()
-        ours.decoder.forget_marks()
+        ours.decoder.release_marks()
         assert not ours.decoder.gpu_seconds()
         cache.truncate(0)
     assert (logits_of(ours.decoder.step, cache, TOKENS) == wanted).all()

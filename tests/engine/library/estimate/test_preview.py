@@ -251,7 +251,7 @@ def test_what_was_read_is_kept_and_forgotten(tmp_path: Path, monkeypatch: pytest
     for _ in range(3):
         previews.preview(paths[0], known)
     assert len(read) == 1
-    previews.forget(paths[0])
+    previews.discard(paths[0])
     previews.preview(paths[0], known)
     assert len(read) == 2
     for path in paths:

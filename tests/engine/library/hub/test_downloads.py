@@ -71,7 +71,7 @@ def test_a_model_is_fetched_proven_and_listed(hub: FakeHub, tmp_path: Path) -> N
     assert hub.sent_bytes("small-q4_0.gguf") == len(SMALL)
     assert not (tmp_path / "models" / ".downloads" / last.id).exists()
     assert not downloads.is_busy
-    downloads.forget(last.id)
+    downloads.remove(last.id)
     assert downloads.list() == []
     assert Path(model.path).exists()
     downloads.close()
@@ -120,7 +120,7 @@ def test_of_a_catalogue_entry_the_first_file_must_be_there(hub: FakeHub, tmp_pat
     downloads.add(entry("maker/tiny", ("*.safetensors", "config.json", "vocab.json", "activation/*.pt")))
     wait_for(lambda: the(downloads, "done"))
     assert [file.name for file in shelf.listed["maker/tiny"].files] == ["model.safetensors", "config.json"]
-    downloads.forget(downloads.list()[0].id)
+    downloads.remove(downloads.list()[0].id)
     downloads.add(entry("maker/small-gguf", ("gone.gguf", "*.md"), format="gguf"))
     failed = wait_for(lambda: the(downloads, "failed"))
     assert failed.error == "RepositoryNotFoundError"

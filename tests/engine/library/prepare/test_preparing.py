@@ -41,7 +41,7 @@ from engine.errors import (
 from engine.job import Job
 from engine.library.prepare import preparing
 from engine.library.prepare.prepare_gains import Gains
-from engine.library.prepare.prepare_state import PrepareState, forget_state, keep_state, only_one, read_pace, read_state
+from engine.library.prepare.prepare_state import PrepareState, delete_state, keep_state, only_one, read_pace, read_state
 from engine.library.prepare.preparing import PrepareJob
 from engine.library.records import InstalledModel, PreparePlan
 from engine.model.model_files import open_model
@@ -297,7 +297,7 @@ def test_a_damaged_state_counts_as_none(shelf: OneModel, cpu: EngineConfig, own_
     file.write_text(text)
     assert read_state(ID) is None
     assert not preparing.plan(shelf, ID, cpu, RARELY).interrupted
-    forget_state(ID)
+    delete_state(ID)
 
 
 # --- refusals
@@ -348,9 +348,9 @@ def test_a_removed_model_leaves_nothing(shelf: OneModel, cpu: EngineConfig) -> N
         conversion.convert(Path(shelf.model.path), place, "q8_0", job=Job(lambda: next(steps, True)))
     keep_state(PrepareState(ID, stage="convert"))
     with only_one("somebody/else"):
-        preparing.forget(shelf, ID)
+        preparing.discard(shelf, ID)
     assert read_state(ID) is not None
-    preparing.forget(shelf, ID)
+    preparing.discard(shelf, ID)
     assert read_state(ID) is None
     assert list(place.parent.iterdir()) == []
 

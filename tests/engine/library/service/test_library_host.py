@@ -202,7 +202,7 @@ def test_the_same_request_twice_is_done_once(asker: Callable[..., Asker]) -> Non
 def test_every_job_of_the_contract_is_there() -> None:
     assert set(JOBS) >= {
         "machine", "catalogue", "estimate", "search", "look", "library", "downloads", "download", "pause", "resume",
-        "cancel_download", "forget_download", "import", "remove", "restore", "relocate", "verify", "repair",
+        "cancel_download", "remove_download", "import", "remove", "restore", "relocate", "verify", "repair",
         "prepare_plan", "prepare", "token", "measured", "idle", "update_look",
         "update_download", "update_install",
     }  # fmt: skip
@@ -255,7 +255,7 @@ def test_a_model_is_looked_up_fetched_listed_and_taken_away(
     back = from_json(InstalledModel, here.ask("restore", undo=undo)["model"], "model")
     assert (back.id, back.measured_tok_s) == (model.id, 12.5)
     for one in here.ask("downloads")["downloads"]:
-        here.ask("forget_download", download=one["id"])
+        here.ask("remove_download", download=one["id"])
     assert here.ask("downloads") == {"downloads": []}
 
 

@@ -201,7 +201,7 @@ def test_stages_add_up_to_the_time_of_their_program() -> None:
     seconds = program.stage_seconds()
     assert sum(seconds.values()) == pytest.approx(program.timed_s)
     assert min(seconds.values()) > 0
-    program.forget_times()
+    program.reset_times()
     assert sum(program.stage_seconds().values()) == 0
     pool.close()
 

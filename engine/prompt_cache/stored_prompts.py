@@ -59,7 +59,7 @@ class _Found:
     state: str | None
 
 
-class KeptPrompts:
+class StoredPrompts:
     """The prompt cache of one model. Use it only from the thread that answers. Raises only GPU and RAM errors."""
 
     def __init__(self, store: PromptStore, opened: OpenedModel, codec: str) -> None:

@@ -16,8 +16,8 @@ from engine.config import KV_CODECS, EngineConfig, KvCodec, SamplingConfig
 from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.prompt_cache.block_file import BLOCK_TOKENS
-from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts
 from engine.prompt_cache.store import PromptStore, keep_only
+from engine.prompt_cache.stored_prompts import FEWEST_TOKENS, StoredPrompts
 from engine.session.chat_session import ChatSession
 from engine.session.generate import FEWEST_INSTRUCTIONS_TOKENS, TURN_END_TOKENS, TokenEvent
 from engine.session.loaded_model import LoadedModel
@@ -51,7 +51,7 @@ class Prompts:
     def session(self, model: LoadedModel, quota_bytes: int = 1 << 30, ram_bytes: int = 64 << 20) -> ChatSession:
         """A session of a new start: nothing is in RAM."""
         self._stores.append(PromptStore(self.root, quota_bytes, ram_bytes))
-        return ChatSession(model, prompts=KeptPrompts(self._stores[-1], model.opened, model.kv_codec))
+        return ChatSession(model, prompts=StoredPrompts(self._stores[-1], model.opened, model.kv_codec))
 
     def end(self, session: ChatSession) -> None:
         session.keep()
@@ -140,7 +140,7 @@ def test_an_answer_elsewhere_in_between_costs_no_prefill(tiny: Path, prompts: Pr
 def test_what_belongs_to_no_chat_is_not_kept(tiny: Path, prompts: Prompts) -> None:
     session = prompts.session(load(tiny))
     ask(session, prompt(), chat="")
-    session.forget_chats_but([])
+    session.drop_chats_except([])
     ask(session, prompt(FEWEST_TOKENS - 20), chat="short")
     prompts.end(session)
     assert not prompts.root.exists()
@@ -149,7 +149,7 @@ def test_what_belongs_to_no_chat_is_not_kept(tiny: Path, prompts: Prompts) -> No
 def test_a_chat_that_is_deleted_while_it_is_open_is_not_kept(tiny: Path, prompts: Prompts) -> None:
     session = prompts.session(load(tiny))
     ask(session, prompt())
-    session.forget_chats_but(["another"])
+    session.drop_chats_except(["another"])
     prompts.end(session)
     assert not prompts.root.exists()
 
@@ -182,13 +182,13 @@ def test_reading_that_takes_longer_than_computing_is_given_up(
     session = prompts.session(model)
     ask(session, long)
     prompts.end(session)
-    monkeypatch.setattr("engine.prompt_cache.kept_prompts.TRIED", 0)
-    monkeypatch.setattr("engine.prompt_cache.kept_prompts.READERS", 1)
+    monkeypatch.setattr("engine.prompt_cache.stored_prompts.TRIED", 0)
+    monkeypatch.setattr("engine.prompt_cache.stored_prompts.READERS", 1)
     slow = prompts.session(model)
     assert slow.prompts is not None
     headers = slow.prompts._store.after(slow.prompts._root(model.mode, 1))
     assert 0 < headers[0].token_s < 1, "measured while it was computed"
-    monkeypatch.setattr("engine.prompt_cache.kept_prompts.time.perf_counter", iter(range(0, 10**6, 60)).__next__)
+    monkeypatch.setattr("engine.prompt_cache.stored_prompts.time.perf_counter", iter(range(0, 10**6, 60)).__next__)
     assert slow.prompts.restore(model.new_cache(), 0, [*long, 5], model.mode) == BLOCK_TOKENS
 
 
@@ -283,7 +283,7 @@ def test_what_one_side_kept_the_other_reads(
     tiny: Path, prompts: Prompts, machine: FakeGpuMachine, codec: KvCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To and from the GPU: numbers keep their codes and change their order alone."""
-    monkeypatch.setattr("engine.prompt_cache.kept_prompts.READERS", 1)  # so that the blocks are staged
+    monkeypatch.setattr("engine.prompt_cache.stored_prompts.READERS", 1)  # so that the blocks are staged
     on_cpu = load(tiny, codec)
     on_gpu = machine.load(tiny, kv_cache=codec, context=1024, mode=on_cpu.mode)
     assert (on_cpu.mode, on_gpu.device) == (on_gpu.mode, "cuda")

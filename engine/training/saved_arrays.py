@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 log = logging.getLogger(__name__)
 
 
-def kept_file(folder: str, name: str) -> Path:
+def saved_file(folder: str, name: str) -> Path:
     """Return the file of that name in one of the cache's folders; neither may exist yet."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / folder / f"{name}.npz"
 
 
-def read_kept(path: Path) -> dict[str, NDArray[Any]] | None:
+def read_saved(path: Path) -> dict[str, NDArray[Any]] | None:
     """Return the arrays in the file, by name; None without a readable one."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -37,7 +37,7 @@ def read_kept(path: Path) -> dict[str, NDArray[Any]] | None:
         return None
 
 
-def keep(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+def save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     """Replace the file atomically, or not at all."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -51,7 +51,7 @@ def keep(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
             part.unlink(missing_ok=True)
 
 
-def forget(path: Path) -> None:
+def delete(path: Path) -> None:
     """Delete the file, because the work is done."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
