@@ -291,7 +291,7 @@ def test_files_that_a_bundle_does_not_list_are_not_read(tmp_path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["artefacts"]["predictors"] = manifest["artefacts"]["statistics"]
     (path / "manifest.json").write_text(json.dumps(manifest))
-    refused_in_sparse_and_done_without_in_auto(path, "lie in other files")
+    refused_in_sparse_and_done_without_in_auto(path, "in other files")
 
 
 @needs_links

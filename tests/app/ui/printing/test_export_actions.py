@@ -164,19 +164,23 @@ def test_a_long_chat_is_printed_between_the_events_of_the_window(room: Room, qtb
 @pytest.mark.parametrize("paints", [False, True])
 def test_a_printing_is_cancelled_until_the_first_page(room: Room, qtbot: QtBot, tmp_path: Path, paints: bool) -> None:
     chat, printer = long_chat(), pdf_printer(tmp_path / "long.pdf")
-    done, ended = [0.0], list[int]()
+    done, ended, looked = [0.0], list[int](), list[bool]()
+    enough = LAYOUT_SHARE if paints else 0
 
     def steps() -> Generator[float, None, object]:
         for share in chat.paint_steps(printer):
             done.append(share)
             yield share
+            while share > enough and not looked:
+                yield share
 
     work = StepsDialog(room.window, "Printing", steps(), LAYOUT_SHARE)
     work.finished.connect(ended.append)
     work.begin()
-    qtbot.waitUntil(lambda: done[-1] > (LAYOUT_SHARE if paints else 0))
+    qtbot.waitUntil(lambda: done[-1] > enough)
     assert work.cancel.isEnabled() is not paints
     work.reject()
+    looked.append(True)
     qtbot.waitUntil(lambda: bool(ended))
     assert ended == [QDialog.DialogCode.Accepted if paints else QDialog.DialogCode.Rejected]
     assert (tmp_path / "long.pdf").exists() is paints
