@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from engine.executor.dense import DenseExecutor
 from engine.job import Job
-from engine.model.graph import Select, emit
+from engine.model.graph import Select
 from engine.model.kv_cache import KVCache
-from engine.model.transformer import Angles, AttendCached, EagerLayer, RecurCached, Transformer
+from engine.model.transformer import EagerLayer, Transformer
 from native_kernels.backend import F32
 
 MOST_TOKENS = 256  # a damaged file shows in the first ones; more would take many seconds
@@ -28,20 +29,15 @@ class _Layer(EagerLayer):
 
 
 class _Watched(Transformer):
-    def layer(
-        self,
-        i: int,
-        x: F32,
-        angles: Sequence[Angles],
-        attend: AttendCached,
-        recur: RecurCached | None = None,
-        inputs: F32 | None = None,
-    ) -> F32:
+    @property
+    def _layer_type(self) -> type[EagerLayer]:
+        return _Layer
+
+    def layer(self, i: int, x: F32, *others: Any, **named: Any) -> F32:
         _require_finite(x, "the embedding")  # the layer before was checked
-        run = _Layer(self, x, angles, attend, recur, None if inputs is None else inputs[:, i])
-        emit(i, self.graph.layers[i], run)
-        _require_finite(run.streams, f"layer {i}")
-        return run.streams
+        streams = super().layer(i, x, *others, **named)
+        _require_finite(streams, f"layer {i}")
+        return streams
 
 
 def first_broken(model: Transformer, tokens: Sequence[int], job: Job = Job()) -> str:

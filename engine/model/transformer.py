@@ -258,6 +258,11 @@ class Transformer:
             x = self.layer(i, x, angles, attend)
         return np.split(self.last_norm(x), ends[:-1])
 
+    @property
+    def _layer_type(self) -> type[EagerLayer]:
+        """The emitter of a layer's steps."""
+        return EagerLayer
+
     def layer(
         self,
         i: int,
@@ -271,7 +276,7 @@ class Transformer:
 
         angles: from `angles`. recur: needed by layers with a state. inputs: from `layer_inputs`.
         """
-        run = EagerLayer(self, x, angles, attend, recur, None if inputs is None else inputs[:, i])
+        run = self._layer_type(self, x, angles, attend, recur, None if inputs is None else inputs[:, i])
         emit(i, self.graph.layers[i], run)
         return run.streams
 

@@ -159,7 +159,7 @@ def test_a_gpu_that_a_process_lost_is_used_by_the_next_one(make_desk: MakeDesk) 
     desk.qtbot.waitUntil(lambda: desk.pid != second, timeout=10_000)
     desk.wait_ready()
     assert desk.engine.status.gpu == "GeForce RTX 4090"
-    assert asked == [None], "a request that the old process did not finish is told so"
+    assert asked == [None], "the request that the old process did not finish has failed"
 
 
 def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: Arrive) -> None:
