@@ -207,7 +207,7 @@ class GpuResidency:
             error.hint = "Send the message again: less of the model is on the GPU now."
             self.make_room(at_once=True)
         elif not self.placed.works():
-            error.hint = "Send the message again: the CPU computes it. To use the GPU again, restart Hearth."
+            error.hint = "Send the message again. If the CPU computes it, restart Hearth to use the GPU again."
             self.give_up(error.message)
 
     def give_up(self, reason: str) -> None:
