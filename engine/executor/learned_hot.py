@@ -6,6 +6,7 @@ Adaptation learns neurons. The heat of experts is kept here, in the same file of
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,6 +22,8 @@ from engine.sparsity.placement import Placement
 from native_kernels.backend import F32, I32
 
 log = logging.getLogger(__name__)
+
+_RECENT_TOKENS = 1000  # in which the stored heat takes over 63 % of a change; that of the slots changes faster
 
 
 class ExpertCounts(Protocol):
@@ -65,12 +68,17 @@ class LearnedHot:
             experts.warm(self._heat)
 
     def take(self, experts: ExpertCounts) -> None:
-        """Take the experts' heat. A layer whose choices were not counted keeps what was known of it."""
+        """Add the experts' heat to what is known, by how many tokens it is younger. A layer whose choices were not
+        counted keeps what was known of it.
+        """
         if experts.tokens == self._tokens or not experts.counted.any():
             return
+        share = -math.expm1((self._tokens - experts.tokens) / _RECENT_TOKENS)
         self._tokens, self._unsaved = experts.tokens, True
         heat = experts.heat_in_choices
         before = np.zeros_like(heat) if self._heat is None else self._heat
+        known = before.any(axis=1, keepdims=True)
+        heat = np.where(known, before + share * (heat - before), heat)
         self._heat = np.where(experts.counted[:, None], heat, before).astype(np.float32)
 
     def save(self, at_once: bool = True) -> float | None:

@@ -60,6 +60,9 @@ class LoadedPart:
         for _, program in made.values():
             with contextlib.suppress(CudaError):
                 program.close()
+        if self.loaded.expert_slots is not None:
+            with contextlib.suppress(CudaError):
+                self.loaded.expert_slots.wait()  # the weights are unpinned
         for one in (self.prompts, self.pinned_weights, self.loaded):
             if one is not None:
                 with contextlib.suppress(CudaError):

@@ -175,7 +175,12 @@ class PlacedModel:
     def spare_ram(self) -> bool:
         """Return whether weights are pinned in place. If RAM has run short, unpin them. Call this between answers."""
         pinned = None if self._part is None else self._part.pinned_weights
-        return pinned is not None and pinned.spare()
+        if pinned is None:
+            return False
+        if self.expert_slots is not None:
+            with contextlib.suppress(CudaError):
+                self.expert_slots.wait()
+        return pinned.spare()
 
     def wait_for_weights(self, seconds: float) -> bool:
         """Wait for prefetch and pinning, at most `seconds`. Return whether both have ended."""

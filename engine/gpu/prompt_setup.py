@@ -55,6 +55,8 @@ def open_prompts(
         context, base.kv_codec, room, streaming_speed(opened, base, placement), pinned,
         memory_plan.library_bytes(config, opened.info, budget_bytes), opened.info, loaded.expert_slots,
     )  # fmt: skip
+    if loaded.expert_slots is not None:
+        loaded.expert_slots.read_in_place(pinned)
     return found, pinned
 
 

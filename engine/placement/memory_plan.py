@@ -51,8 +51,8 @@ _EXPERT_SEGMENTS = 8  # partial sums of an expert's neurons in batches, at most:
 # The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
 # MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
-# Experts exchanged at once between two tokens: one by one, half of the time passes between uploads.
-EXPERTS_AT_ONCE = 4
+# Experts copied at once beside a token: about as many as the CPU's share of the time allows.
+EXPERTS_AT_ONCE = 8
 # Bytes of neurons per byte of page tables on the GPU. Tables take a 512th of the pinned bytes: all of a layer's neurons
 # and the copies of zero-copy neurons. 409 to 435 with 13B, 32B and 70B models on an H200.
 _PINNED_BY_TABLES = 400

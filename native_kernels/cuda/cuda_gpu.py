@@ -7,7 +7,7 @@ combines them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import GpuExpertOps
@@ -15,7 +15,7 @@ from native_kernels.cuda.gpu import Work
 from native_kernels.cuda.latent import GpuLatentOps
 from native_kernels.cuda.neurons import GpuNeurons
 from native_kernels.cuda.products import GpuProducts
-from native_kernels.cuda.runtime.driver import Device, Event, Graph, Stream
+from native_kernels.cuda.runtime.driver import CudaError, Device, Event, Graph, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.streams import GpuStreamOps
 from native_kernels.cuda.token_ops import GpuTokenOps
@@ -101,6 +101,9 @@ class CudaGpu:
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.stream.fill(to, value, n_bytes)
 
+    def copier(self) -> StreamCopier:
+        return StreamCopier(self.device, self.stream)
+
     def synchronize(self) -> None:
         self.stream.synchronize()
 
@@ -144,3 +147,30 @@ class CudaGpu:
     def close(self) -> None:
         """Release everything; errors are raised after all the rest was released. A second call does nothing."""
         self._held.close()
+
+
+class StreamCopier:
+    """The `Copier` of native_kernels/cuda/gpu.py: a stream of its own."""
+
+    def __init__(self, device: Device, beside: Stream) -> None:
+        self._beside = beside
+        self._stream = Stream(device)
+        try:
+            self._reached = Event(device)
+        except BaseException:
+            self._stream.close()
+            raise
+        self.upload, self.upload_rows = self._stream.upload, self._stream.upload_rows
+        self.has_ended, self.wait = self._stream.is_idle, self._stream.synchronize
+
+    def follow(self) -> None:
+        self._reached.record(self._beside)
+        self._reached.hold(self._stream)
+
+    def close(self) -> None:
+        with suppress(CudaError):
+            self._stream.synchronize()
+        with suppress(CudaError):
+            self._reached.close()
+        with suppress(CudaError):
+            self._stream.close()

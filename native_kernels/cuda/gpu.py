@@ -337,6 +337,28 @@ class HostMemory(Memory, Protocol):
         """Return the bytes as a NumPy array [count], which must not outlive `free`."""
 
 
+class Copier(Protocol):
+    """Copies to GPU memory, in order, beside the GPU's other work. All methods raise CudaError."""
+
+    def follow(self) -> None:
+        """Let later copies wait for the work that the GPU's stream has been given so far."""
+
+    def upload(self, to: int, source: int, n_bytes: int) -> None:
+        """As Gpu.upload. Pinned memory must stay as it is until `has_ended`."""
+
+    def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        """As Gpu.upload_rows."""
+
+    def has_ended(self) -> bool:
+        """Return whether all copies so far are done."""
+
+    def wait(self) -> None:
+        """Wait for all copies so far."""
+
+    def close(self) -> None:
+        """Wait for the copies, and release the queue. Errors are ignored."""
+
+
 class Work(Protocol):
     """Captured operators that can be launched repeatedly. handle: for launches from compiled code."""
 
@@ -393,6 +415,9 @@ class Gpu(Protocol):
 
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         """Set every byte to the value."""
+
+    def copier(self) -> Copier:
+        """Return a queue of copies beside the stream."""
 
     def synchronize(self) -> None:
         """Wait until all queued work is done. Raises: CudaError for an error in it."""

@@ -85,6 +85,40 @@ class FakeMark:
         """Nothing was taken."""
 
 
+class FakeCopier:
+    """Copies at last when they are waited for, and mostly not before it is asked about them more than once."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._gpu = gpu
+        self._copies: list[Callable[[], None]] = []
+
+    def follow(self) -> None:
+        self._copies.append(lambda: self._gpu.settle() and None)
+
+    def upload(self, to: int, source: int, n_bytes: int) -> None:
+        self._copies.append(
+            lambda: ctypes.memmove(self._gpu.bytes_at(to, n_bytes).ctypes.data, source, n_bytes) and None
+        )
+
+    def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        for row in range(n_rows):
+            self.upload(to + row * to_step, source + row * source_step, n_bytes)
+
+    def has_ended(self) -> bool:
+        if random.random() < 0.5:
+            self.wait()
+        return not self._copies
+
+    def wait(self) -> None:
+        copies, self._copies = self._copies, []
+        for copy in copies:
+            copy()
+
+    def close(self) -> None:
+        if not self._gpu.closed:
+            self.wait()
+
+
 class FakeGpu(FakeOperators):
     """The GPU. memory_bytes: all that can be allocated. n_launches: of captured work, so far.
 
@@ -166,6 +200,9 @@ class FakeGpu(FakeOperators):
 
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.do("fill", lambda: self.bytes_at(to, n_bytes).fill(value))
+
+    def copier(self) -> FakeCopier:
+        return FakeCopier(self)
 
     def synchronize(self) -> None:
         if not self.settle():

@@ -12,10 +12,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from engine.gpu.weights.expert_exchange import ZeroCopy
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.codecs import ROW_CODECS
@@ -124,16 +125,6 @@ def cold_tile_bytes(w: FfnWeights, n: int) -> int:
 def least_bytes(w: FfnWeights) -> int:
     """Return the bytes of the smallest tile in a buffer."""
     return cold_tile_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
-
-
-class ZeroCopy(Protocol):
-    """Host memory that the GPU reads directly: engine.gpu.prefill.pinned_weights.PinnedWeights."""
-
-    def find(self, address: int, n_bytes: int) -> int | None:
-        """Return the GPU address of a host range, or None if the GPU cannot read all of it."""
-
-    def ranges(self, address: int, n_bytes: int) -> Sequence[tuple[int, int]]:
-        """Return (address, bytes) of the parts of such a range that the copy engine can copy at once."""
 
 
 class _Place:

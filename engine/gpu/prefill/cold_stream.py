@@ -27,10 +27,10 @@ from engine.gpu.prefill.cold_buffers import (
     Planned,
     Source,
     Wanted,
-    ZeroCopy,
     cold_tile_bytes,
     neuron_bytes,
 )
+from engine.gpu.weights.expert_exchange import ZeroCopy
 from engine.model.expert_reads import ExpertReads
 from engine.model.prefetch import Span
 from engine.model.weights import FfnWeights

@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.errors import Cancelled
-from engine.gpu.prefill.cold_buffers import Experts, Key, Neurons, Wanted, ZeroCopy
+from engine.gpu.prefill.cold_buffers import Experts, Key, Neurons, Wanted
 from engine.gpu.prefill.cold_stream import ColdStream, Rates
 from engine.gpu.prefill.layer_pass import Chunk, LayerPass, PromptCache
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
+from engine.gpu.weights.expert_exchange import ZeroCopy
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.job import ShareProgress

@@ -27,6 +27,7 @@ SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 # Device attributes (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
 _STATIC_SHARED, _DYNAMIC_SHARED, _CARVEOUT = 1, 8, 9  # kernel attributes, CUfunction_attribute
+_NOT_READY = 600  # of a stream that still works
 _NON_BLOCKING = 1  # a stream that does not synchronise with the default one
 # Errors after which CUDA refuses everything to this process, on other GPUs too (cuda.h, CUresult). "Unknown" is among
 # them only while waiting for the GPU, as after a PC slept.
@@ -97,6 +98,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamCreateWithPriority": (POINTER(c_void_p), c_uint, c_int),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
+    "cuStreamQuery": (c_void_p,),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
@@ -160,11 +162,12 @@ class Driver:
         function.argtypes, function.restype = arguments, c_int
         return function
 
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a driver function. Raises: CudaError, CudaOutOfMemoryError."""
+    def call(self, name: str, *arguments: Any, may: int = 0) -> int:
+        """Call a driver function; return 0, or `may` if it answers that. Raises: CudaError, CudaOutOfMemoryError."""
         code = self._functions[name](*arguments)
-        if code:
+        if code and code != may:
             raise self._failure(name, code)
+        return int(code)
 
     def offers(self, *names: str) -> bool:
         return all(name in self._functions for name in names)
@@ -329,6 +332,10 @@ class Stream:
     def synchronize(self) -> None:
         """Wait for all queued work. Raises: CudaError for an error in it."""
         self._driver.call("cuStreamSynchronize", self.handle)
+
+    def is_idle(self) -> bool:
+        """Return whether all queued work is done. Raises: CudaError for an error in it."""
+        return self._driver.call("cuStreamQuery", self.handle, may=_NOT_READY) != _NOT_READY
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
         """Copy host bytes at `source` to the GPU at `to`; asynchronous if they are pinned."""

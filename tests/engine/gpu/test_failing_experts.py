@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes.gpu import FakeGpu
+from fakes.gpu import FakeCopier, FakeGpu
 from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from support import gpu_tokens
 from support.exchanges import moves_at_once
@@ -16,7 +16,7 @@ from support.gpu_tokens import OnGpu, by_cpu, logits_of, put_on_gpu, some_expert
 
 from engine.config import ModelConfig
 from engine.errors import Cancelled, DeviceFailedError
-from engine.gpu.weights import expert_slots
+from engine.gpu.weights import expert_exchange, expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots, Move
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.session.generate import decode_batch
@@ -197,35 +197,73 @@ def cancel_at(gpu: FakeGpu, ours: OnGpu, share: float) -> None:
     work.steps[i] = sound[0], cancelling
 
 
-@pytest.mark.parametrize("n_done", range(5))
+@pytest.mark.parametrize(
+    ("operation", "n_done"), [("unpack_rows", 0), ("unpack_rows", 4), ("upload", 0), ("upload", 1)]
+)
 def test_an_exchange_that_fails_leaves_its_slots_empty(
-    any_gpu: Gpu, tiny: Loaded, wanted: Any, monkeypatch: pytest.MonkeyPatch, n_done: int
+    any_gpu: Gpu, tiny: Loaded, wanted: Any, monkeypatch: pytest.MonkeyPatch, operation: str, n_done: int
 ) -> None:
-    """It fails after so many of its uploads: slots without what leaves, experts, slots with what comes."""
+    """It fails after so many of these: matrices of experts in their slots, layers with the new slots."""
     ours = put_on_gpu(any_gpu, *tiny, "dense", some_there(tiny[0]))
-    slots, cache, uploads = slots_of(ours), ours.cache(), 0
-
-    def failing(to: int, source: int, n_bytes: int) -> None:
-        nonlocal uploads
-        uploads += 1
-        if uploads > n_done:
-            raise CudaError("cuMemcpyHtoDAsync_v2", 719, "CUDA_ERROR_LAUNCH_FAILED")
-        sound(to, source, n_bytes)
-
+    slots, cache, done = slots_of(ours), ours.cache(), 0
     slots.is_adapting = False
     logits_of(ours.decoder.step, cache, TOKENS[:2])
-    slots.is_adapting, sound = True, any_gpu.upload
+    sound = getattr(any_gpu, operation)
+
+    def failing(*given: Any) -> None:
+        nonlocal done
+        done += 1
+        if done > n_done:
+            raise CudaError(operation, 719, "CUDA_ERROR_LAUNCH_FAILED")
+        sound(*given)
+
+    moves = [
+        Move(layer, 1, int(np.setdiff1d(np.arange(N_EXPERTS), ids)[0])) for layer, ids in enumerate(slots.expert_in)
+    ]
     with monkeypatch.context() as patch:
-        moves_at_once(patch.setattr)
-        patch.setattr(expert_slots, "HYSTERESIS", -1.0)  # something always moves
-        patch.setattr(any_gpu, "upload", failing)
-        with pytest.raises(DeviceFailedError):
-            ours.decoder.step(TOKENS[2], cache)
-    assert uploads == n_done + 1
-    assert cache.length == 2
+        patch.setattr(any_gpu, operation, failing)
+        with pytest.raises(CudaError):
+            slots.exchange(moves)
+    assert done == n_done + 1
     assert any((ids < 0).any() for ids in slots.expert_in)
     check_slots(slots)
     for token, logits in zip(TOKENS[2:], wanted[2:], strict=True):
         np.testing.assert_allclose(ours.decoder.step(token, cache), logits, atol=2e-4, rtol=1e-4)
     check_slots(slots)
     ours.close()
+
+
+class InPlace:
+    """All host memory is pinned, in registrations of 256 bytes."""
+
+    def find(self, address: int, n_bytes: int) -> int:
+        return address
+
+    def ranges(self, address: int, n_bytes: int) -> list[tuple[int, int]]:
+        ends = [*range(address // 256 * 256 + 256, address + n_bytes, 256), address + n_bytes]
+        return [(start, end - start) for start, end in zip([address, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_experts_keep_their_slots_until_others_have_arrived(
+    tiny: Loaded, wanted: Any, monkeypatch: pytest.MonkeyPatch, in_place: bool
+) -> None:
+    """Pinned weights are copied by the GPU alone; what waits for a slot is computed by the CPU meanwhile."""
+    gpu, is_slow = FakeGpu(), [True]
+    moves_at_once(monkeypatch.setattr)
+    ours = put_on_gpu(gpu, *tiny, "dense", some_there(tiny[0]))
+    slots, cache = slots_of(ours), ours.cache()
+    if in_place:
+        slots.read_in_place(InPlace())
+        monkeypatch.delattr(expert_exchange.Gathering, "set")  # the CPU copies nothing
+    monkeypatch.setattr(FakeCopier, "has_ended", lambda self: not is_slow[0])
+    before = [ids.copy() for ids in slots.expert_in]
+    for i, (token, logits) in enumerate(zip(TOKENS, wanted, strict=True)):
+        is_slow[0] = i < 4
+        np.testing.assert_allclose(ours.decoder.step(token, cache), logits, atol=2e-4, rtol=1e-4)
+        if is_slow[0]:
+            np.testing.assert_array_equal(slots.expert_in, before)
+        check_slots(slots)
+    assert slots.exchanged
+    ours.close()
+    gpu.close()
