@@ -31,7 +31,6 @@ HYSTERESIS = 1.2  # an expert must be hotter than the one it replaces by this fa
 LEAST_GAIN = 0.4  # and beyond that by this many choices
 TIME_SHARE = 0.1  # of the decode time that the CPU's part of exchanges may take
 _RESCALE_AT = 1e6
-_FIRST_EXCHANGE_S = 1e-4  # estimate for one expert, until measured
 
 
 class Move(NamedTuple):
@@ -83,8 +82,7 @@ class ExpertSlots:
         )
         self._unsure: set[int] = set()  # layers whose slots on the GPU are unknown after a failed exchange
         self._coming: Sequence[Move] = ()  # on their way to the GPU
-        self._allowance_s = 0.0
-        self._exchange_s = _FIRST_EXCHANGE_S
+        self._allowance_s = 0.0  # negative: exchanges have taken more than their share of the time
         expert = next(w.routed[0] for w in reversed(weights.layers) if w.routed)
         self._exchange = Exchange(gpu, pool, expert, n) if self._moves.any() else None
 
@@ -156,17 +154,13 @@ class ExpertSlots:
         """
         if self._exchange is None or not self.is_adapting:
             return
-        wanted = self._exchange.at_once * self._exchange_s
-        self._allowance_s = min(2 * wanted, self._allowance_s + TIME_SHARE * seconds)
-        if self._allowance_s < wanted or (self._coming and not self._exchange.has_arrived()):
+        self._allowance_s = min(self._allowance_s, 0.0) + TIME_SHARE * seconds
+        if self._allowance_s < 0 or (self._coming and not self._exchange.has_arrived()):
             return
-        started, n = time.perf_counter(), len(self._coming)
+        started = time.perf_counter()
         self.finish()
         self._begin([one for one in self._best(self._exchange.at_once) if self._is_at_hand(one)])
-        took = time.perf_counter() - started
-        self._allowance_s -= took
-        if n:
-            self._exchange_s += 0.2 * (took / n - self._exchange_s)
+        self._allowance_s -= time.perf_counter() - started
 
     def exchange(self, moves: Sequence[Move]) -> None:
         """Move experts from RAM into slots of different layers, replacing the former ones, and wait for it.
