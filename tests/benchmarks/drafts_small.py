@@ -316,7 +316,7 @@ def measured(
         draft_layer.FIRST_POSITIONS = first
         counts = np.zeros((2, STEPS + 1))
         for prompt in prompts:
-            session, times = ChatSession(model), ThreeDrafts()
+            session, times = new_session(model), ThreeDrafts()
             if draft is not None:
                 draft.follow(prompt)
             answer(session, prompt, sampling, Counted(times, source(session, times), counts))
@@ -324,9 +324,9 @@ def measured(
         found["right guesses by step"][name] = [round(float(one), 3) for one in shares[:-1]]
         found["tokens of a run with three guesses"][name] = round(float(shares[-1]), 2)
         say(f"{name}: {shares}")
-    draft_layer.FIRST_POSITIONS = usual
+    draft_layer.FIRST_POSITIONS, record = usual, MtpRecord()
     session, times, ratios, seconds, tokens, are_same = (
-        ChatSession(model),
+        new_session(model),
         StepTimes(),
         list[float](),
         [0.0, 0.0],
@@ -358,6 +358,12 @@ def measured(
     for one in [model] if draft is None else [draft, model]:
         one.close()
     return found
+
+
+def new_session(model: LoadedModel) -> ChatSession:
+    session = ChatSession(model)
+    session.adapt()  # as in a pause: a GPU prepares runs of several tokens
+    return session
 
 
 def answer(

@@ -36,7 +36,7 @@ COMMON = {**SHAPE, "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 
 PLAIN: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
 GEMMA: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
                          "sliding_window": WINDOW}  # fmt: skip
-LATENT: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 448,
+LATENT: dict[str, Any] = {"n_routed_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 896,
                           "q_lora_rank": 256, "kv_lora_rank": 128, "qk_nope_head_dim": 64,
                           "qk_rope_head_dim": 32, "v_head_dim": 64, "num_key_value_heads": 8,
                           "rope_parameters": PLAIN}  # fmt: skip
@@ -53,7 +53,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "exaone4": {"num_hidden_layers": 8, "head_dim": 64, "sliding_window": WINDOW},
     "cohere2": {"num_hidden_layers": 8, "sliding_window": WINDOW},
     "falcon-7b": {"multi_query": True},
-    "gpt-oss": {"num_experts_per_tok": 2, "intermediate_size": 448, "num_hidden_layers": 8, "head_dim": 64,
+    "gpt-oss": {"num_local_experts": 2, "num_experts_per_tok": 2, "intermediate_size": 896,
+                "num_hidden_layers": 8, "head_dim": 64,
                 "sliding_window": 128, "rope_parameters": PLAIN},
     "deepseek-v3": {**LATENT, "n_group": 1, "topk_group": 1},
     "qwen3.5": {"num_hidden_layers": 8, "head_dim": 64, "linear_num_key_heads": 4, "linear_num_value_heads": 8,
@@ -91,9 +92,9 @@ def main() -> int:
 
 def train(model: Any, tokens: torch.Tensor, seconds: float, rate: float = 1.5e-3) -> dict[str, Any]:
     """Return the steps, the tokens seen, and the mean loss in the end."""
-    optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.95), weight_decay=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     rows, offsets = (8 if tokens.is_cuda else 1), torch.arange(LENGTH, device=tokens.device)
-    began, steps, recent = time.perf_counter(), 0, 0.0
+    began, steps, recent = time.perf_counter(), 0, torch.tensor(0.0)
     while (share := (time.perf_counter() - began) / seconds) < 1:
         for group in optimiser.param_groups:
             group["lr"] = rate * min(1, (steps + 1) / 50, 2 - 2 * share)
@@ -105,9 +106,9 @@ def train(model: Any, tokens: torch.Tensor, seconds: float, rate: float = 1.5e-3
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        now = float(loss.detach())
-        recent, steps = 0.95 * (recent or now) + 0.05 * now, steps + 1
-    return {"steps": steps, "tokens": steps * rows * LENGTH, "loss": round(recent, 3),
+        steps += 1
+        recent = loss.detach() if steps == 1 else 0.95 * recent + 0.05 * loss.detach()
+    return {"steps": steps, "tokens": steps * rows * LENGTH, "loss": round(float(recent), 3),
             "parameters": int(np.sum([one.numel() for one in model.parameters()]))}  # fmt: skip
 
 
