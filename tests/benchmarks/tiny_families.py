@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,10 +90,10 @@ def main() -> int:
 
 
 def train(model: Any, tokens: torch.Tensor, seconds: float, rate: float = 1.5e-3) -> dict[str, Any]:
-    """Return the steps, the tokens seen, and the mean loss in the end."""
+    """Return the steps, the tokens seen, and the last loss."""
     optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     rows, offsets = (8 if tokens.is_cuda else 1), torch.arange(LENGTH, device=tokens.device)
-    began, steps, recent = time.perf_counter(), 0, torch.tensor(0.0)
+    began, steps = time.perf_counter(), 0
     while (share := (time.perf_counter() - began) / seconds) < 1:
         for group in optimiser.param_groups:
             group["lr"] = rate * min(1, (steps + 1) / 50, 2 - 2 * share)
@@ -107,9 +106,7 @@ def train(model: Any, tokens: torch.Tensor, seconds: float, rate: float = 1.5e-3
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         steps += 1
-        recent = loss.detach() if steps == 1 else 0.95 * recent + 0.05 * loss.detach()
-    return {"steps": steps, "tokens": steps * rows * LENGTH, "loss": round(float(recent), 3),
-            "parameters": int(np.sum([one.numel() for one in model.parameters()]))}  # fmt: skip
+    return {"steps": steps, "tokens": steps * rows * LENGTH, "last loss": float(loss)}
 
 
 if __name__ == "__main__":
