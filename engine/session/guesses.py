@@ -69,6 +69,7 @@ class StepTimes:
         self._first: list[float] = []  # runs of one token until one_s is known
         self._n_without = 0  # runs of several tokens since the last one of one token
         self._most_without = _RUNS_WITHOUT[0]
+        self.is_warm = False  # several tokens have run together; the first such run finds nothing cached
 
     @property
     def allows_guesses(self) -> bool:
@@ -141,7 +142,9 @@ class Guesses:
         """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were not guesses."""
         for source in self._sources:
             source.computed(n_tokens, accepted)
-        if is_forced:
+        is_cold = n_tokens > 1 and not self._times.is_warm
+        self._times.is_warm |= n_tokens > 1
+        if is_forced or is_cold:
             return
         gained = (1 + accepted) * self._times.one_s - seconds if n_tokens > 1 else 0.0
         self._times.lost_s = max(0.0, self._times.lost_s + self._making_s - gained)

@@ -47,6 +47,7 @@ class MtpRecord:
         self.step_s = 0.0  # of a draft; 0 before one was measured
         self.fill_s = 0.0  # of a position that the layer reads before
         self.has_failed = False  # the layer is not used any more
+        self.is_warm = False  # a draft was made
 
     def add(self, step: int, probability: float, is_right: bool) -> None:
         """Count a draft, all of whose predecessors were right."""
@@ -131,7 +132,15 @@ class MtpGuesser:
                 self._fail(error)
 
     def prepare(self) -> None:
-        """As Guesser.prepare: `read` has done it."""
+        """Make the first draft of all, which takes many times as long as others, where its time does not count."""
+        if self._record.is_warm or not self._behind:
+            return
+        self._record.is_warm = True
+        try:
+            self._trail.catch_up(self._text, self._drafter)
+            self._behind = self._trail.behind(self._text)
+        except Exception as error:  # noqa: BLE001 - the answer continues without it
+            self._fail(error)
 
     def chances(self, most: int) -> list[float]:
         return [self._record.chance_at(step) for step in range(min(most, MOST_DRAFTS))] if self._behind else []

@@ -79,10 +79,12 @@ def main() -> int:
     parser.add_argument("--train-s", type=float, default=80)
     parser.add_argument("--answers", type=int, default=24)
     parser.add_argument("--trained", type=Path, help="what was trained before")
+    parser.add_argument("--device", default="cpu", help="of the engine")
     flags = parser.parse_args()
     device, out, path = "cuda" if torch.cuda.is_available() else "cpu", Path(flags.out), Path(flags.model)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it would prepare each length of a text for 0.1 s
     opened = open_model(path)
     tokenizer = read_tokenizer(opened, None)
     shuffled = [one.format(subject) for one in listed(REQUESTS) for subject in listed(SUBJECTS)]
@@ -100,7 +102,8 @@ def main() -> int:
         np.savez(out / "trained.npz", **{name: one.half().cpu().numpy() for name, one in made.items()})
     with np.load(flags.trained or out / "trained.npz") as stored:
         tensors = {name: stored[name].astype(np.float32) for name in stored.files}
-    found |= measured(path, drafting_file(path, tensors, out / "draft.gguf", flags.draft), tests, flags.draft)
+    drafting = drafting_file(path, tensors, out / "draft.gguf", flags.draft)
+    found |= measured(path, drafting, tests, flags.draft, flags.device)
     (out / "drafts_small.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
     return 0
@@ -276,13 +279,15 @@ class Counted(Guesses):
         self.counts[:, -1] += 1 + accepted, 1
 
 
-def measured(path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft: bool) -> dict[str, Any]:
+def measured(
+    path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft: bool, device: str
+) -> dict[str, Any]:  # fmt: skip
     """Run the model in the engine. drafting: as drafting_file has made it."""
     llama = next(one for one in families.FAMILIES if one.name == "llama")
     assert llama.gguf is not None
     with_drafts = replace(llama, drafts=not is_draft, gguf=replace(llama.gguf, drafts=GGUF_DRAFTS))
     families.FAMILIES = tuple(with_drafts if one is llama else one for one in families.FAMILIES)
-    engine = EngineConfig(device="cpu", context=1024, draft="off")
+    engine = EngineConfig(device=device, context=1024, draft="off")
     model = LoadedModel.load(path, engine) if is_draft else LoadedModel.load(drafting, replace(engine, mode="dense"))
     draft, record = None, MtpRecord()
     if is_draft:
@@ -290,7 +295,8 @@ def measured(path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft:
         draft = Draft(small, model.opened.config.vocab_size)
     greedy, sampled = SamplingConfig(temperature=0, max_tokens=120), SamplingConfig(seed=1, max_tokens=120)
     found: dict[str, Any] = {
-        "right guesses by step": {}, "tokens of a run with three guesses": {}, "threads": model.threads
+        "right guesses by step": {}, "tokens of a run with three guesses": {}, "threads": model.threads,
+        "device": model.device_reason,
     }  # fmt: skip
 
     def source(session: ChatSession, times: StepTimes) -> Guesser:
@@ -310,7 +316,7 @@ def measured(path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft:
         draft_layer.FIRST_POSITIONS = first
         counts = np.zeros((2, STEPS + 1))
         for prompt in prompts:
-            session, times = ChatSession(model), ThreeDrafts()
+            session, times = new_session(model), ThreeDrafts()
             if draft is not None:
                 draft.follow(prompt)
             answer(session, prompt, sampling, Counted(times, source(session, times), counts))
@@ -318,9 +324,9 @@ def measured(path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft:
         found["right guesses by step"][name] = [round(float(one), 3) for one in shares[:-1]]
         found["tokens of a run with three guesses"][name] = round(float(shares[-1]), 2)
         say(f"{name}: {shares}")
-    draft_layer.FIRST_POSITIONS = usual
+    draft_layer.FIRST_POSITIONS, record = usual, MtpRecord()
     session, times, ratios, seconds, tokens, are_same = (
-        ChatSession(model),
+        new_session(model),
         StepTimes(),
         list[float](),
         [0.0, 0.0],
@@ -352,6 +358,12 @@ def measured(path: Path, drafting: Path, prompts: Sequence[list[int]], is_draft:
     for one in [model] if draft is None else [draft, model]:
         one.close()
     return found
+
+
+def new_session(model: LoadedModel) -> ChatSession:
+    session = ChatSession(model)
+    session.adapt()  # as in a pause: a GPU prepares runs of several tokens
+    return session
 
 
 def answer(

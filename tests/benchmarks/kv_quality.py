@@ -1,6 +1,6 @@
 """Quality of a KV cache in 16 bits and in 8, against one in 32 bits.
 
-    python tests/benchmarks/kv_quality.py MODEL.gguf TEXT [--tokens 8192] [--context 4096] [--record NAME]
+    python tests/benchmarks/kv_quality.py MODEL... TEXT [--tokens 8192] [--context 4096] [--record NAME]
 
 At every position of the text: KL divergence of the next token's distribution, agreement of the most likely token, and
 rise of the perplexity. All weights and positions are the same; prompts run in pieces of 128 tokens, so every position
@@ -32,15 +32,29 @@ CODECS: tuple[KvCodec, ...] = ("f16", "q8_0")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("text", type=Path)
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--record", metavar="NAME", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
+    found = {path.name.removesuffix(".gguf"): measured(path, flags) for path in flags.models}
+    result = {
+        "command": f"python tests/benchmarks/kv_quality.py MODEL TEXT --tokens {flags.tokens} "
+        f"--context {flags.context}",
+        "date": time.strftime("%Y-%m-%d"), "hardware": f"{describe(probe())}; {platform.machine()}", "models": found,
+    }  # fmt: skip
+    if flags.record:
+        path = Path(__file__).parent / "results" / f"kv-quality-{flags.record}-{result['date']}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def measured(path: Path, flags: argparse.Namespace) -> dict[str, Any]:
+    """Return the quality of each codec."""
 
     def loaded(codec: KvCodec) -> LoadedModel:
-        return LoadedModel.load(flags.model, EngineConfig(device="cpu", context=flags.context, kv_cache=codec))
+        return LoadedModel.load(path, EngineConfig(device="cpu", context=flags.context, kv_cache=codec))
 
     exact = loaded("f32")
     tokens = exact.tokenizer.encode(flags.text.read_text(encoding="utf-8"))[: flags.tokens]
@@ -52,18 +66,10 @@ def main() -> int:
     for codec in CODECS:
         model = loaded(codec)
         rows[codec] = quality(model, model.transformer("dense"), exact.transformer("dense"), pairs)
-        print(codec, rows[codec], flush=True)
+        print(path.name, codec, json.dumps(rows[codec]), flush=True)
         model.close()
-    result = {
-        "command": f"python tests/benchmarks/kv_quality.py MODEL TEXT --tokens {flags.tokens} "
-        f"--context {flags.context}",
-        "date": time.strftime("%Y-%m-%d"), "hardware": f"{describe(probe())}; {platform.machine()}",
-        "model": exact.name, "codecs": rows,
-    }  # fmt: skip
-    if flags.record:
-        path = Path(__file__).parent / "results" / f"kv-quality-{flags.record}-{result['date']}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 0
+    exact.close()
+    return rows
 
 
 if __name__ == "__main__":

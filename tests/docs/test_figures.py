@@ -166,6 +166,30 @@ def of_real_models() -> list[str]:
     return [row.replace("%", " %") for row in rows]
 
 
+def of_small_models() -> list[str]:
+    """The table of KV caches of models that were trained for it, row by row."""
+    found, rows = newest("kv-quality-small-models"), []
+    for name, one in ({f"starter, {codec}": one for codec, one in found["starter"].items()} | found["models"]).items():
+        cells = [f"{1e6 * max(one[codec]['kl'], 0):,.1f}" for codec in ("f16", "q8_0")]
+        seen = f"{one['tokens'] / 1e6:.1f}" if "tokens" in one else "413"
+        quality = f"{one['perplexity']:,.0f} | {' | '.join(cells)} | {one['q8_0']['top1']:.1%}"
+        rows.append(f"| {name} | {seen} | {quality} |")
+    return [row.replace("%", " %") for row in rows]
+
+
+def of_trained_drafts() -> list[str]:
+    """The table of what was trained to draft for the starter, row by row, and the estimate for a larger model."""
+    found, large, rows = newest("trained-drafts-starter"), newest("drafted-tokens-qwen3.6-27b-mtp-h200"), []
+    for key, name in (("mtp", "the layer"), ("draft", "the draft")):
+        assert found[key]["same texts"]
+        for way, n_tokens in list(found[key]["tokens of a run with three guesses"].items())[:2]:
+            shares = [f"{100 * share:.0f} %" for share in found[key]["right guesses by step"][way]]
+            rows.append(f"| {name}, {way} answers | {' | '.join(shares)} | {n_tokens:.2f} |")
+    run = large["run of n tokens, relative to one"]["2"] + large["guess ms"] / large["token ms"]
+    gain = (1 + found["mtp"]["right guesses by step"]["greedy"][0]) / run
+    return [*rows, f"one guess a run is estimated to decode at {gain:.2f} times"]
+
+
 def of_shapes() -> list[str]:
     """What up and down are of a token's bytes, and what must be kept of them to read a tenth less, row by row."""
     rows = []
@@ -343,6 +367,8 @@ def said() -> list[tuple[str, str]]:
             *of_guesses_with_experts(),
             *of_warm_chats(),
             *of_real_models(),
+            *of_small_models(),
+            *of_trained_drafts(),
             *of_cards(),
         )
     ]

@@ -445,6 +445,17 @@ def test_slow_first_runs_are_soon_corrected(clock: list[Knowing]) -> None:
     assert sum(runs) < 15
 
 
+def test_a_slow_first_run_of_several_tokens_does_not_end_the_guesses(clock: list[Knowing]) -> None:
+    text, runs, at = random_text(400, 4), list[int](), 20
+    clock[:] = [Knowing(text, 1.0, 0.05)]
+    guesses = Guesses(StepTimes(), clock)
+    while at < 380:
+        runs.append(n := len(guesses.next(text[:at], 4)))
+        guesses.computed(1 + n, 1.0 + 0.1 * n if any(runs[:-1]) or not n else 30.0, n)
+        at += 1 + n
+    assert len(runs) < 90
+
+
 def test_the_time_of_a_token_is_measured_again_while_all_guesses_are_right(clock: list[Knowing]) -> None:
     """Else guesses would be compared with what a token took long ago."""
     text, runs = random_text(2000, 4), list[int]()

@@ -275,3 +275,25 @@ def test_an_answer_goes_on_without_a_layer_that_fails(
     found = events(ChatSession(model), PROMPT)
     assert said(found) == wanted
     assert found[-1].stats.guessed_tokens == 0
+
+
+def test_the_first_draft_of_all_is_made_where_its_time_does_not_count(
+    load: Callable[..., LoadedModel], trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, record, steps = load("random"), MtpRecord(), list[int]()
+    drafter = model.drafter
+    assert drafter is not None
+    step = drafter.step
+    monkeypatch.setattr(drafter, "step", lambda token, *rest: steps.append(token) or step(token, *rest))
+    trail.add(0, np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32))
+    text, found = list(range(9)), []
+    for n_steps in (1, 0):
+        guesser = MtpGuesser(drafter, trail, record)
+        guesser.read(text)
+        steps.clear()
+        guesser.prepare()
+        assert (len(steps), record.step_s) == (n_steps, 0.0)
+        assert guesser.chances(1)
+        found.append(list(itertools.islice(guesser.guess(), 2)))
+        record.step_s = 0.0
+    assert [token for token, _ in found[0]] == [token for token, _ in found[1]]
