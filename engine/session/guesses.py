@@ -74,21 +74,18 @@ class StepTimes:
         self._most_without = _RUNS_WITHOUT[0]
 
     @property
-    def allows_guesses(self) -> bool:
-        """Whether guesses have not lost too much so far, and the time of a run of one token is known and recent."""
-        return self.is_recent and not self.lost_too_much
+    def is_recent(self) -> bool:
+        """Whether the time of a run of one token is known and recent."""
+        return self.one_s > 0 and self._n_without < self._most_without
 
     @property
-    def is_recent(self) -> bool:
-        return self.one_s > 0 and self._n_without < self._most_without
+    def most_lost_s(self) -> float:
+        """The most that guesses may have lost so far, if any are to be computed."""
+        return _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
 
     @property
     def lost_too_much(self) -> bool:
         return self.lost_s > self.most_lost_s
-
-    @property
-    def most_lost_s(self) -> float:
-        return _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
         if n_tokens > 1:
