@@ -22,14 +22,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.model.kv_cache import KVCache  # noqa: E402 - found by the line above
-from engine.model.transformer import Transformer  # noqa: E402
-from engine.prompt_cache.store import Block, PromptStore  # noqa: E402
-from engine.session import generate  # noqa: E402
-from engine.session.chat_session import ChatSession  # noqa: E402
-from engine.session.guesses import StepTimes  # noqa: E402
-from engine.session.loaded_model import LoadedModel  # noqa: E402
-from native_kernels import kv_blocks  # noqa: E402
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
+from engine.prompt_cache.store import Block, PromptStore
+from engine.session import generate
+from engine.session.chat_session import ChatSession
+from engine.session.guesses import StepTimes
+from engine.session.loaded_model import LoadedModel
+from native_kernels import kv_blocks
 
 
 def hash_of(data: Any) -> str:
