@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
+from engine.prompt_cache.stored_prompts import shared_length
+
 LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
 # What wrong guesses may have cost: a share of the decode time so far, and this many runs of one token: the first
 # guesses of a good source may be wrong.
@@ -19,7 +21,8 @@ _MOST_LOSS, _FIRST_LOSS = 0.01, 3.0
 _FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average
 _FIRST_RUNS = 3  # runs of one token before the first guesses: the fastest counts, as the first may find nothing cached
-_MOST_RISE = 1.5  # of a run's time over the average: a longer one was interrupted
+_FREE_SHARE = 0.003  # of the time of a run of one token, for following the text while nothing is computed
+_MOST_RISE = 1.5  # of a run's time over the expected one: a longer one was interrupted
 _RUNS_WITHOUT = 4, 64  # runs of several tokens until one of one token is measured again: at first, doubled up to this
 
 
@@ -60,7 +63,7 @@ class StepTimes:
     """Measured times of a run of one token, and of each further token in a run; what guesses cost so far.
 
     decoded_s: of all runs and guesses. lost_s: the part of it that guesses cost and right ones did not win back, the
-    time of following the text included.
+    time of following the text included. Once guesses have lost too much, it falls by what free ones would have won.
     """
 
     def __init__(self) -> None:
@@ -72,10 +75,18 @@ class StepTimes:
         self.is_warm = False  # several tokens have run together; the first such run finds nothing cached
 
     @property
-    def allows_guesses(self) -> bool:
-        """Whether guesses have not lost too much so far, and the time of a run of one token is known and recent."""
-        is_recent = self.one_s > 0 and self._n_without < self._most_without
-        return is_recent and self.lost_s <= _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
+    def is_recent(self) -> bool:
+        """Whether the time of a run of one token is known and recent."""
+        return self.one_s > 0 and self._n_without < self._most_without
+
+    @property
+    def most_lost_s(self) -> float:
+        """The most that guesses may have lost so far, if any are to be computed."""
+        return _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
+
+    @property
+    def lost_too_much(self) -> bool:
+        return self.lost_s > self.most_lost_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
         if n_tokens > 1:
@@ -109,29 +120,51 @@ class Guesses:
         """times: of the model, shared by all its answers."""
         self._times, self._sources = times, sources
         self.source = ""  # of the last guesses
-        self._making_s = 0.0  # seconds for reading the text and making guesses since the last run
+        self._making_s = self._read_s = 0.0  # for reading the text and making guesses since the last run; for reading
+        self._tried: list[int] = []  # guesses that are compared with the text without being computed
+        self._tried_at = 0  # index in the text of the first of them
 
     def next(self, text: Sequence[int], most: int) -> list[int]:
         """Return the guesses of the next tokens that are worth computing now: up to `most`, often none.
 
         text: all tokens so far; it only grows from call to call.
         """
-        if most < 1 or not self._sources or not self._times.allows_guesses:
+        if most < 1 or not self._sources or not self._times.is_recent:
             return []
+        if self._times.lost_too_much:
+            if self._read_s <= _FREE_SHARE * self._times.one_s:
+                self._try(text, most)
+            return []
+        self._tried = []
         started = time.perf_counter()
         for source in self._sources:
             source.read(text)
-        self._making_s = time.perf_counter() - started
+        self._making_s = self._read_s = time.perf_counter() - started
         for source in self._sources:
             source.prepare()
         started = time.perf_counter()
-        guesses = self._best(most)
+        guesses = self._best(self._sources, most)
         self._making_s += time.perf_counter() - started
         return guesses
 
-    def _best(self, most: int) -> list[int]:
+    def _try(self, text: Sequence[int], most: int) -> None:
+        """Guess without computing, from free sources, and count what that would have won or lost."""
+        started, times = time.perf_counter(), self._times
+        if self._tried:
+            n_right = shared_length(self._tried, text[self._tried_at :])
+            if n_right < len(self._tried) and n_right == len(text) - self._tried_at:
+                return
+            lost_s = times.lost_s + times.of(1 + len(self._tried)) - (1 + n_right) * times.one_s
+            times.lost_s = max(0.0, min(lost_s, max(times.lost_s, 2 * times.most_lost_s)))
+        for source in self._sources:
+            source.read(text)
+        free = [source for source in self._sources if not source.seconds(1)]
+        self._tried, self._tried_at = self._best(free, most) if free else [], len(text)
+        self._making_s = self._read_s = time.perf_counter() - started
+
+    def _best(self, sources: Sequence[Guesser], most: int) -> list[int]:
         """Return up to `most` guesses of the best source; none if they are not worth computing."""
-        plans = [(*best_number(self._times, one.chances(most), one.seconds), one) for one in self._sources]
+        plans = [(*best_number(self._times, one.chances(most), one.seconds), one) for one in sources]
         n, gain, source = max(plans, key=lambda plan: plan[1])
         if gain < LEAST_GAIN:
             return []
@@ -146,9 +179,10 @@ class Guesses:
         self._times.is_warm |= n_tokens > 1
         if is_forced or is_cold:
             return
-        gained = (1 + accepted) * self._times.one_s - seconds if n_tokens > 1 else 0.0
+        own_s = min(seconds, _MOST_RISE * self._times.of(n_tokens)) if n_tokens > 1 else seconds
+        gained = (1 + accepted) * self._times.one_s - own_s if n_tokens > 1 else 0.0
         self._times.lost_s = max(0.0, self._times.lost_s + self._making_s - gained)
-        self._times.add(n_tokens, seconds)
+        self._times.add(n_tokens, own_s)
         self._times.decoded_s += seconds + self._making_s
         self._making_s = 0.0
 

@@ -18,7 +18,14 @@ RESULTS = ROOT / "tests" / "benchmarks" / "results"
 
 
 def record(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    """Read a record. {"columns", "rows"}, which is shorter, becomes a list of objects with the same keys."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"), object_hook=_rows)
+
+
+def _rows(found: dict[str, Any]) -> Any:
+    if found.keys() != {"columns", "rows"}:
+        return found
+    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
 
 def newest(kind: str) -> Any:
@@ -264,10 +271,13 @@ def said() -> list[tuple[str, str]]:
     assert not kills["problems"]
     soak = record("reliability-2026-11-22")["parts"]["soak"]["told"]
     killed = record("killed-chats-2026-11-29")["runs"]
-    n_tokens, n_kills, n_warm = (sum(one[name] for one in killed) for name in ("tokens", "kills", "warm restarts"))
+    names = ("tokens", "kills", "warm restarts", "logits compared")
+    n_tokens, n_kills, n_warm, n_rows = (sum(one[name] for one in killed) for name in names)
+    assert not any(one["faults"] for one in killed)
     page = "benchmarks.md"
     rows = [
-        (page, f"{n_tokens:,} tokens of the starter in chats with guesses, {n_kills} kills and {n_warm} warm restarts"),
+        (page, f"{n_tokens:,} tokens in chats with guesses, {n_kills} kills and {n_warm} warm restarts"),
+        (page, f"the same {n_rows:,} rows of logits"),
         (page, f"a token takes {1e3 / big['decode_tok_s']:.1f} ms; PowerInfer took {1e3 / peer['tok_s']:.1f} ms"),
         (page, f"they are {small['gpu_neuron_load']:.0%} of those that are computed".replace("%", " %")),
         (page, f"has {batch['alone_tok_s']:.0f} tokens/s"),

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stops with SIGS
 
 
 class Child:
-    """`python -m engine host`, spoken to line by line."""
+    """`python -m engine host`, or what `arguments` start instead, spoken to line by line."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "engine", "host"]
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, *(arguments or ("-m", "engine", "host"))]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()

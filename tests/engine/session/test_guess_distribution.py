@@ -30,7 +30,7 @@ PROMPT = [17, 4, 60]
 class CheapRuns(StepTimes):
     """Further tokens cost little, so that one to three are guessed before each run."""
 
-    allows_guesses = True  # type: ignore[assignment]
+    is_recent, lost_too_much = True, False  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__()
