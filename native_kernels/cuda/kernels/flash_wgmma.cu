@@ -13,34 +13,73 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Copy KEYS positions from `place` on into boxes of 64 columns; zeros from `count` positions on and beyond dim. 128 threads.
+// Begin to copy KEYS halved positions from `place` on into boxes of 64 columns; zeros from `count` positions on and beyond
+// dim. 128 threads.
 template <int DIM, int KEYS>
-__device__ __forceinline__ void bring(u8* room, u32 at, const Kept& k, int codec, u64 place, int count, int dim) {
-    constexpr int CHUNKS = DIM / 8, ROWS = 128 / CHUNKS, EACH = KEYS / ROWS;
-    constexpr int AHEAD = 4;  // bytes of more positions in flight would spill registers
+__device__ __forceinline__ void bring_halves(u32 at, const u8* numbers, u64 place, int count, int dim) {
+    constexpr int CHUNKS = DIM / 8, ROWS = 128 / CHUNKS;
     const int thread = threadIdx.x % 128, chunk = thread % CHUNKS, row = thread / CHUNKS;
     const int left = 8 * chunk < dim ? count - row : 0;
-    place += row;
+    const u16* from = (const u16*)numbers + (place + row) * dim + 8 * chunk;
     at += chunk / 8 * (KEYS * 128);
-    if (codec == 1) {
-        const u16* from = (const u16*)k.numbers + place * dim + 8 * chunk;
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
-            copy_16(at + narrow_place(row + ROWS * i, chunk % 8), from + (u64)(ROWS * i) * dim,
-                    ROWS * i < left ? 16 : 0);
-    } else {
-        const Kept from = {k.numbers + place * dim + 8 * chunk, k.scales + 2 * (place * ((dim + 31) / 32) + chunk / 4)};
-        uint4 some[AHEAD];
+    for (int i = 0; i < KEYS / ROWS; i++)
+        copy_16(at + narrow_place(row + ROWS * i, chunk % 8), from + (u64)(ROWS * i) * dim, ROWS * i < left ? 16 : 0);
+}
+
+// The part of a tile of bytes that a warp copies and converts: KEYS / 4 rows, sixteen numbers a lane at a time.
+template <int DIM, int KEYS>
+struct Share {
+    static constexpr int CHUNKS = DIM / 16, ROWS = 32 / CHUNKS, EACH = KEYS / 4 / ROWS, SCALES = KEYS * DIM;
+    static constexpr u32 BYTES = SCALES + SCALES / 16;  // of a tile as it is stored, its scales at the end
+    const int lane = threadIdx.x & 31, row0 = threadIdx.x / 32 % 4 * (KEYS / 4);
+    const int chunk = lane % CHUNKS, row = row0 + lane / CHUNKS;
+
+    // Begin to copy it as it is stored; zeros as above.
+    __device__ __forceinline__ void bring(u32 at, const Kept& k, u64 place, int count, int dim) const {
+        const u8* from = k.numbers + (place + row) * dim + 16 * chunk;
 #pragma unroll
-        for (int i = -AHEAD; i < EACH; i++) {
-            uint4& one = some[(i + AHEAD) % AHEAD];
-            if (i >= 0) *(uint4*)(room + at + narrow_place(row + ROWS * i, chunk % 8)) = as_halves(one, 2);
-            if (i + AHEAD < EACH)
-                one = ROWS * (i + AHEAD) < left ? eight_stored(from, 2, ROWS * (i + AHEAD), dim, 0)
-                                                : make_uint4(0, 0, 0, 0);
+        for (int i = 0; i < EACH; i++) {
+            const u32 to = at + (row + ROWS * i) * DIM + 16 * chunk;
+            const int n = row + ROWS * i < count ? min(max(dim - 16 * chunk, 0), 16) : 0;
+            if (dim % 16 == 0) {
+                copy_16(to, (const u16*)(from + (u64)(ROWS * i) * dim), n);
+            } else {
+                copy_small<8>(to, from + (u64)(ROWS * i) * dim, min(n, 8));
+                copy_small<8>(to + 8, from + (u64)(ROWS * i) * dim + 8, n - min(n, 8));
+            }
+        }
+        const int own = row0 + lane, groups = (dim + 31) / 32;
+        if (lane >= KEYS / 4) return;
+        const u8* scales = k.scales + 2 * (place + own) * groups;
+        at += SCALES + own * (DIM / 16);
+#pragma unroll
+        for (int i = 0; i < DIM / 64; i++)
+            if (groups % 2 == 0) {
+                copy_small<4>(at + 4 * i, scales + 4 * i, own < count && 2 * i < groups ? 4 : 0);
+            } else {
+                const u32 low = own < count && 2 * i < groups ? *(const u16*)(scales + 4 * i) : 0;
+                const u32 high = own < count && 2 * i + 1 < groups ? *(const u16*)(scales + 4 * i + 2) : 0;
+                asm volatile("st.shared.u32 [%0],%1;" ::"r"(at + 4 * i), "r"(low | high << 16) : "memory");
+            }
+    }
+
+    // Convert what was copied to halves in boxes of 64 columns.
+    __device__ __forceinline__ void convert(u8* to, const u8* from) const {
+        const int swap = chunk >> 2 & 1;  // so that eight lanes store to different banks
+        to += chunk / 4 * (KEYS * 128);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int at = row + ROWS * i;
+            const uint4 all = *(const uint4*)(from + at * DIM + 16 * chunk);
+            const u32 scale = *(const u16*)(from + SCALES + at * (DIM / 16) + chunk / 2 * 2);
+            const uint4 one = make_uint4(swap ? all.z : all.x, swap ? all.w : all.y, scale, 0);
+            const uint4 other = make_uint4(swap ? all.x : all.z, swap ? all.y : all.w, scale, 0);
+            *(uint4*)(to + narrow_place(at, (2 * chunk + swap) % 8)) = as_halves(one, 2);
+            *(uint4*)(to + narrow_place(at, (2 * chunk + 1 - swap) % 8)) = as_halves(other, 2);
         }
     }
-}
+};
 
 template <int DIM, int KEYS>
 __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u64 out_step, const Kept keys,
@@ -51,8 +90,13 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     constexpr int N_STAGES = STAGES(DIM), BEHIND = N_STAGES / 2;  // BEHIND: copies in flight after the next was begun
     extern __shared__ __align__(1024) u8 room[];  // queries, ring, barriers
     const u32 start_at = shared_address(room), full = start_at + 2 * OWN + N_STAGES * TILE, empty = full + 8 * N_STAGES;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4, head = blockIdx.y, third = threadIdx.x / 128;
-    const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4, third = threadIdx.x / 128;
+#if A_ORDER
+    const int linear = blockIdx.x + gridDim.x * blockIdx.y, head = linear % gridDim.y;
+    const int query0 = (gridDim.x - 1 - linear / gridDim.y) * QUERIES;  // the longest first
+#else
+    const int head = blockIdx.y, query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
+#endif
     const u64 base = (u64)(head / group) * capacity;
     const int last = start + min(query0 + QUERIES, n_tokens) - 1;
     const int first = window > 0 ? max(0, start + query0 - window + 1) : -window;
@@ -65,34 +109,65 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     __syncthreads();
 
     Turn turn;
+    // Of bytes, tiles as they are stored lie in the room of the last two stages.
+    const int stages = codec == 1 ? N_STAGES : N_STAGES - 2;
     if (third == 2) {  // keys of tile 0, then of each next one with the values before it, at last the last values
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(DIM == 256 ? 72 : 56));
         const auto show = [&](int behind) {
             const int stage = turn.stage - behind;
             show_stores();
             __syncwarp();
-            if (lane == 0) arrive(full + 8 * (stage < 0 ? stage + N_STAGES : stage));
+            if (lane == 0) arrive(full + 8 * (stage < 0 ? stage + stages : stage));
         };
-        for (int i = 0; i < 2 * n_tiles; i++, turn.next(N_STAGES)) {
-            const bool of_keys = i == 0 || (i % 2 && i < 2 * n_tiles - 1);
-            const int tile = of_keys ? (i + 1) / 2 : (i - 1) / 2;
-            const Kept from = {of_keys ? keys.numbers : values.numbers, of_keys ? keys.scales : values.scales};
-            await(empty + 8 * turn.stage, turn.phase ^ 1);
-            bring<DIM, KEYS>(room, 2 * OWN + turn.stage * TILE + (codec == 1 ? start_at : 0), from, codec,
-                             base + first + tile * KEYS, last - first + 1 - tile * KEYS, dim);
-            end_group();
-            if (i < BEHIND) continue;
-            await_groups<BEHIND>();
-            show(BEHIND);
+        const auto is_keys = [&](int i) { return i == 0 || (i % 2 && i < 2 * n_tiles - 1); };
+        const auto tile_of = [&](int i) { return is_keys(i) ? (i + 1) / 2 : (i - 1) / 2; };
+        if (codec == 1) {
+            for (int i = 0; i < 2 * n_tiles; i++, turn.next(stages)) {
+                const int key = first + tile_of(i) * KEYS;
+                await(empty + 8 * turn.stage, turn.phase ^ 1);
+                bring_halves<DIM, KEYS>(start_at + 2 * OWN + turn.stage * TILE, is_keys(i) ? keys.numbers : values.numbers,
+                                        base + key, last + 1 - key, dim);
+                end_group();
+                if (i < BEHIND) continue;
+                await_groups<BEHIND>();
+                show(BEHIND);
+            }
+            await_groups<0>();
+            for (int i = min(BEHIND, 2 * n_tiles); i; i--) show(i);
+            return;
         }
-        await_groups<0>();
-        for (int i = min(BEHIND, 2 * n_tiles); i; i--) show(i);
+        const Share<DIM, KEYS> share;
+        const u32 stored = 2 * OWN + stages * TILE;
+        u32 next = 0, now = 0;
+        const auto bring = [&](int i) {
+            const int key = first + tile_of(i) * KEYS;
+            const Kept from = {is_keys(i) ? keys.numbers : values.numbers, is_keys(i) ? keys.scales : values.scales};
+            if (i < 2 * n_tiles) share.bring(start_at + stored + next, from, base + key, last + 1 - key, dim);
+            end_group();
+            next = next == 2 * share.BYTES ? 0 : next + share.BYTES;
+        };
+        bring(0);
+        bring(1);
+        for (int i = 0; i < 2 * n_tiles; i++, turn.next(stages)) {
+            bring(i + 2);
+            await_groups<2>();
+            __syncwarp();
+            await(empty + 8 * turn.stage, turn.phase ^ 1);
+            share.convert(room + 2 * OWN + turn.stage * TILE, room + stored + now);
+            show(0);
+            now = now == 2 * share.BYTES ? 0 : now + share.BYTES;
+        }
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(DIM == 256 ? 216 : 224));
     const int row = 16 * warp + lane / 4, own = query0 + 64 * third + row;
     float back[2];
+#if A_QREG
+    constexpr bool IN_REGISTERS = DIM <= 64;
+    constexpr int N_QUERIES = IN_REGISTERS ? DIM / 16 : 1;
+    u32 queries[N_QUERIES][4];
+#endif
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float* from = q + min(own + 8 * half, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
@@ -101,6 +176,14 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         for (int i = 0; i < DIM / 8; i++)
             if (8 * i < dim) most = fmaxf(most, fmaxf(fabsf(from[8 * i]), fabsf(from[8 * i + 1])));
         const float factor = rounding_factor(row_largest(most), back[half]);
+#if A_QREG
+        if (IN_REGISTERS) {
+#pragma unroll
+            for (int i = 0; i < DIM / 8; i++)
+                queries[i / 2 % N_QUERIES][half + i % 2 * 2] =
+                    8 * i < dim ? two_halves(from[8 * i] * factor, from[8 * i + 1] * factor) : 0;
+        } else
+#endif
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++)
             *(u32*)(room + third * OWN + i / 8 * 8192 + narrow_place(row + 8 * half, i % 8) + lane % 4 * 4) =
@@ -122,11 +205,18 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         const u64 a = matrix_at(start_at + third * OWN), b = matrix_at(start_at + 2 * OWN + turn.stage * TILE);
         await(full + 8 * turn.stage, turn.phase);
         begin_products();
+#if A_QREG
+        if constexpr (IN_REGISTERS) {
+#pragma unroll
+            for (int k = 0; k < DIM / 16; k++)
+                multiply_queries(flat, queries[k], b + k / 4 * (BOX / 16) + k % 4 * 2, k > 0);
+        } else
+#endif
 #pragma unroll
         for (int k = 0; k < DIM / 16; k++)
             multiply_group<false>(flat, a + k / 4 * (8192 / 16) + k % 4 * 2, b + k / 4 * (BOX / 16) + k % 4 * 2, k > 0);
         end_products();
-        turn.next(N_STAGES);
+        turn.next(stages);
     };
     const auto multiply_values = [&] {
         const u64 b = matrix_at(start_at + 2 * OWN + turn.stage * TILE, BOX);
@@ -138,7 +228,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
             for (int p = 0; p < DIM / PART; p++)
                 multiply_group(sums[p], weights[k], b + p * (PART / 64) * (BOX / 16) + 128 * k);
         end_products();
-        turn.next(N_STAGES);
+        turn.next(stages);
     };
     const auto release = [&](int stage) {
         if (lane == 0) arrive(empty + 8 * stage);
@@ -155,6 +245,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         for (int k = 0; k < KEYS / 16; k++) pack(scores[2 * k], scores[2 * k + 1], weights[k]);
     };
 
+#if A_PING
+    const int other_turn = 3 - third;
+    if (third == 1 && n_tiles > 1) asm volatile("bar.arrive 2,256;" ::: "memory");
+#endif
     multiply_keys();
     await_products<0>();
     pin(flat);
@@ -162,10 +256,16 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     weigh_tile(first);
     pack_tile();
     for (int tile = 1; tile < n_tiles; tile++) {
+#if A_PING
+        asm volatile("bar.sync %0,256;" ::"r"(2 + third) : "memory");
+#endif
         const int of_keys = turn.stage;
         multiply_keys();
         const int of_values = turn.stage;
         multiply_values();
+#if A_PING
+        if (third == 0 || tile + 1 < n_tiles) asm volatile("bar.arrive %0,256;" ::"r"(other_turn) : "memory");
+#endif
         await_products<1>();
         pin(flat);
         release(of_keys);
@@ -174,6 +274,9 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
         for (int p = 0; p < DIM / PART; p++) pin(sums[p]);
         release(of_values);
+#if A_LAZY
+        if (__any_sync(0xffffffffu, shrink[0] != 1.f || shrink[1] != 1.f))
+#endif
 #pragma unroll
         for (int i = 0; i < DIM / 2; i++) sums[i / (PART / 2)][i % (PART / 2)] *= shrink[i / 2 % 2];
         pack_tile();
