@@ -396,9 +396,9 @@ class GpuPrefillOps:
 
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
-        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None,
+        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None, keeps: bool = True,
     ) -> None:  # fmt: skip
-        """Compute activation(first) * up, or activation(first) without up, in first [T, n], and round it into `to`.
+        """Round activation(first) * up [T, n], or activation(first) without up, into `to`; keeps: write it to first too.
 
         Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values with an active gate,
         and values that fired (drelu: gate and up active). groups: only their rows, of n_tokens at most.
@@ -409,7 +409,7 @@ class GpuPrefillOps:
             c_int(_ACTIVATIONS[activation]),
             c_float(threshold), c_uint64(neuron_in), c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors),
             c_uint64(counts), c_uint64(groups.starts if groups else 0), c_int(groups.n if groups else 0),
-            c_uint64(groups.positions if groups else 0),
+            c_uint64(groups.positions if groups else 0), c_int(keeps),
         )  # fmt: skip
 
     def _threads_of_row(self, n: int, by_thread: int) -> tuple[int]:

@@ -89,9 +89,6 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
     for (int half = 0; half < 2; half++) {
         const int own = position + 8 * half;
         float most = NO_SCORE, factor = back[half];
-#if A_ILP
-        float tops[2] = {NO_SCORE, NO_SCORE}, parts[2] = {0.f, 0.f};
-#endif
         if (softcap > 0.f) {
             const float unit = factor / softcap;
 #pragma unroll
@@ -106,14 +103,8 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
             const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
             float& score = scores[i / 2][2 * half + i % 2];
             if (!ALL && (key > own || (window > 0 && key <= own - window))) score = NO_SCORE;
-#if A_ILP
-            tops[i % 2] = fmaxf(tops[i % 2], score);
-        }
-        most = fmaxf(tops[0], tops[1]);
-#else
             most = fmaxf(most, score);
         }
-#endif
         most = fmaxf(largest[half], row_largest(most) * factor);
         shrink[half] = power_of_two(largest[half] - most);
         largest[half] = most;
@@ -122,14 +113,8 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
         for (int i = 0; i < N / 4; i++) {
             float& score = scores[i / 2][2 * half + i % 2];
             score = !ALL && score == NO_SCORE ? 0.f : power_of_two(fmaf(score, factor, -most));
-#if A_ILP
-            parts[i % 2] += score;
-        }
-        sum = parts[0] + parts[1];
-#else
             sum += score;
         }
-#endif
         total[half] = fmaf(total[half], shrink[half], sum);
     }
 }

@@ -91,12 +91,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     extern __shared__ __align__(1024) u8 room[];  // queries, ring, barriers
     const u32 start_at = shared_address(room), full = start_at + 2 * OWN + N_STAGES * TILE, empty = full + 8 * N_STAGES;
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4, third = threadIdx.x / 128;
-#if A_ORDER
     const int linear = blockIdx.x + gridDim.x * blockIdx.y, head = linear % gridDim.y;
     const int query0 = (gridDim.x - 1 - linear / gridDim.y) * QUERIES;  // the longest first
-#else
-    const int head = blockIdx.y, query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
-#endif
     const u64 base = (u64)(head / group) * capacity;
     const int last = start + min(query0 + QUERIES, n_tokens) - 1;
     const int first = window > 0 ? max(0, start + query0 - window + 1) : -window;
@@ -163,31 +159,22 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(DIM == 256 ? 216 : 224));
     const int row = 16 * warp + lane / 4, own = query0 + 64 * third + row;
     float back[2];
-#if A_QREG
-    constexpr bool IN_REGISTERS = DIM <= 64;
-    constexpr int N_QUERIES = IN_REGISTERS ? DIM / 16 : 1;
-    u32 queries[N_QUERIES][4];
-#endif
+    float2 pairs[2][DIM / 8];
+#pragma unroll
+    for (int i = 0; i < DIM / 4; i++) {
+        const float* from = q + min(own + i % 2 * 8, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
+        pairs[i % 2][i / 2] = i / 2 * 8 < dim ? *(const float2*)(from + i / 2 * 8) : make_float2(0.f, 0.f);
+    }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float* from = q + min(own + 8 * half, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
         float most = 0.f;
 #pragma unroll
-        for (int i = 0; i < DIM / 8; i++)
-            if (8 * i < dim) most = fmaxf(most, fmaxf(fabsf(from[8 * i]), fabsf(from[8 * i + 1])));
+        for (int i = 0; i < DIM / 8; i++) most = fmaxf(most, fmaxf(fabsf(pairs[half][i].x), fabsf(pairs[half][i].y)));
         const float factor = rounding_factor(row_largest(most), back[half]);
-#if A_QREG
-        if (IN_REGISTERS) {
-#pragma unroll
-            for (int i = 0; i < DIM / 8; i++)
-                queries[i / 2 % N_QUERIES][half + i % 2 * 2] =
-                    8 * i < dim ? two_halves(from[8 * i] * factor, from[8 * i + 1] * factor) : 0;
-        } else
-#endif
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++)
             *(u32*)(room + third * OWN + i / 8 * 8192 + narrow_place(row + 8 * half, i % 8) + lane % 4 * 4) =
-                8 * i < dim ? two_halves(from[8 * i] * factor, from[8 * i + 1] * factor) : 0;
+                two_halves(pairs[half][i].x * factor, pairs[half][i].y * factor);
         back[half] *= softcap > 0.f ? scale : LOG2_E * scale;
     }
     show_stores();
@@ -205,13 +192,6 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         const u64 a = matrix_at(start_at + third * OWN), b = matrix_at(start_at + 2 * OWN + turn.stage * TILE);
         await(full + 8 * turn.stage, turn.phase);
         begin_products();
-#if A_QREG
-        if constexpr (IN_REGISTERS) {
-#pragma unroll
-            for (int k = 0; k < DIM / 16; k++)
-                multiply_queries(flat, queries[k], b + k / 4 * (BOX / 16) + k % 4 * 2, k > 0);
-        } else
-#endif
 #pragma unroll
         for (int k = 0; k < DIM / 16; k++)
             multiply_group<false>(flat, a + k / 4 * (8192 / 16) + k % 4 * 2, b + k / 4 * (BOX / 16) + k % 4 * 2, k > 0);
@@ -245,10 +225,6 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         for (int k = 0; k < KEYS / 16; k++) pack(scores[2 * k], scores[2 * k + 1], weights[k]);
     };
 
-#if A_PING
-    const int other_turn = 3 - third;
-    if (third == 1 && n_tiles > 1) asm volatile("bar.arrive 2,256;" ::: "memory");
-#endif
     multiply_keys();
     await_products<0>();
     pin(flat);
@@ -256,16 +232,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     weigh_tile(first);
     pack_tile();
     for (int tile = 1; tile < n_tiles; tile++) {
-#if A_PING
-        asm volatile("bar.sync %0,256;" ::"r"(2 + third) : "memory");
-#endif
         const int of_keys = turn.stage;
         multiply_keys();
         const int of_values = turn.stage;
         multiply_values();
-#if A_PING
-        if (third == 0 || tile + 1 < n_tiles) asm volatile("bar.arrive %0,256;" ::"r"(other_turn) : "memory");
-#endif
         await_products<1>();
         pin(flat);
         release(of_keys);
@@ -274,9 +244,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
         for (int p = 0; p < DIM / PART; p++) pin(sums[p]);
         release(of_values);
-#if A_LAZY
         if (__any_sync(0xffffffffu, shrink[0] != 1.f || shrink[1] != 1.f))
-#endif
 #pragma unroll
         for (int i = 0; i < DIM / 2; i++) sums[i / (PART / 2)][i % (PART / 2)] *= shrink[i / 2 % 2];
         pack_tile();
@@ -288,15 +256,14 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int query = own + 8 * half;
-        const float sum = row_sum(total[half]);
+        const float share = 1.f / row_sum(total[half]);
         if (query >= n_tokens) continue;
         float* to = out + query * out_step + head * dim + 2 * (lane & 3);
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++)
             if (8 * i < dim) {
                 const float* pair = &sums[i / (PART / 8)][i % (PART / 8) * 4 + 2 * half];
-                to[8 * i] = pair[0] / sum;
-                to[8 * i + 1] = pair[1] / sum;
+                *(float2*)(to + 8 * i) = make_float2(pair[0] * share, pair[1] * share);
             }
     }
 }

@@ -190,11 +190,11 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
     switch (kind) {
         case 0: case 1: return x <= 0.f ? 0.f : x;
         case 2: return x <= threshold ? 0.f : x;
-        case 3: return x / (1.f + expf(-x));
+        case 3: return __fdividef(x, 1.f + expf(-x));
         case 4: return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));
         case 6: {
             const float least = x > threshold ? threshold : x;
-            return least / (1.f + expf(-1.702f * least));
+            return __fdividef(least, 1.f + expf(-1.702f * least));
         }
         case 7: return x <= 0.f ? 0.f : x * x;
         default: return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
@@ -203,14 +203,14 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 
 #define HIDDEN_FOURS 2
 
-// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu,
+// halves become the activation of first [T, n] times up [T, n] (0: without), and, if `keeps`, first too. kind: 0 relu, 1 drelu, 2 fatrelu,
 // 3 silu, 4 gelu, 5 gelu-tanh, 6 clamped silu, 7 the square of relu. neuron_in [n]: slots with a negative number are
 // empty (0: none is). counts [T, 2], incremented: values that passed the first activation, and that fired. One block
 // per row. range [n_groups + 1]: only its rows from the first to the last number; then positions [rows]: which of
 // counts a row adds to.
 KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, u64 up_step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
-    u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {
+    u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions, int keeps) {
     WAIT;
     const u64 t = blockIdx.x + (range ? range[0] : 0);
     if (range && (int)t >= range[n_groups]) return;
@@ -247,7 +247,7 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
                 h.v[j][k] = value;
                 largest = fmaxf(largest, fabsf(value));
             }
-            store_four(row, h.v[j], i, n, fours);
+            if (keeps || n > span) store_four(row, h.v[j], i, n, fours);
         }
     }
     float back;

@@ -160,14 +160,6 @@ __device__ __forceinline__ void multiply_group(float (&c)[64], const u32 (&a)[4]
                  : THIRTY_TWO(0), THIRTY_TWO(32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
 }
 
-// c [64, N] += or = a [64, 16] b [16, N]: a in registers; b stored by outputs.
-__device__ __forceinline__ void multiply_queries(float (&c)[64], const u32 (&a)[4], u64 b, int adds) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%69,0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
-                 "%60,%61,%62,%63},{%64,%65,%66,%67},%68,p,1,1,0;\n}"
-                 : THIRTY_TWO(0), THIRTY_TWO(32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
-}
-
 // Keep the compiler from moving uses of sums to before a wait for their products.
 template <int N>
 __device__ __forceinline__ void pin(float (&c)[N]) {

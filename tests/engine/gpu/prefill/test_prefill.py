@@ -457,6 +457,27 @@ def test_only_the_last_rows_are_asked_for(make: Make, at_home: Any, streams: Any
         assert np.array_equal(found, whole[-last:])
 
 
+@pytest.mark.parametrize(("config", "rows"), [
+    (FAMILIES["silu"], 3), (replace(FAMILIES["olmo"], activation="silu-glu"), 3), (BASE, 40),
+    (FAMILIES["falcon-40b"], 40), (EXPERT_FAMILIES["qwen"], 40), (replace(FAMILIES["nemotron"], activation="gelu"), 40),
+])  # fmt: skip
+def test_the_last_layer_computes_the_rows_that_are_asked_for(make: Make, config: ModelConfig, rows: int) -> None:
+    sizes = replace(make(config).prefill._memory.sizes, positions=16)
+    setting, tokens, seen = make(config, sizes=sizes), np.arange(40) % 50, list[int]()
+    whole = setting.prefill.run(tokens, setting.cache, 40)  # type: ignore[arg-type]
+    activate = setting.prefill._ops.activate
+
+    def counting(first: Any, up: Any, n_tokens: int, *more: Any, **named: Any) -> None:
+        seen.append(n_tokens)
+        activate(first, up, n_tokens, *more, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setting.prefill._ops, "activate", counting)
+        found = setting.prefill.run(tokens, setting.cache, 40, last=1)  # type: ignore[arg-type]
+    assert np.allclose(found, whole[-1:], rtol=1e-3, atol=1e-4)
+    assert (1 in seen) == (rows < 40)
+
+
 def test_neurons_that_fire_are_counted(make: Make) -> None:
     setting = make()
     for one in (setting.oracle.executor.counters, setting.prefill.counters):
