@@ -201,7 +201,9 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
     }
 }
 
+#ifndef HIDDEN_FOURS
 #define HIDDEN_FOURS 2
+#endif
 
 // halves become the activation of first [T, n] times up [T, n] (0: without), and, if `keeps`, first too. kind: 0 relu, 1 drelu, 2 fatrelu,
 // 3 silu, 4 gelu, 5 gelu-tanh, 6 clamped silu, 7 the square of relu. neuron_in [n]: slots with a negative number are
