@@ -353,7 +353,7 @@ def said() -> list[tuple[str, str]]:
         rate = anchor(name, budget)["decode_tok_s"]
         rows.append(("../README.md", f"| {model}, {budget} GiB | **{rate:.1f}** | {best[0]:.1f} | {best[1]:.1f} |"))
     for name, budgets in (("qwen3-30b-a3b-q4_0", ("cpu", "1.9", "9.5", "all")), ("gpt-oss-120b-mxfp4", ("4", "24"))):
-        found = record(f"gpu-experts-{name}-2026-11-26")
+        found = newest(f"gpu-experts-{name}")
         for budget in budgets:
             run = found["runs"][budget]
             theirs = run["decode_tok_s"] / run["against_llama_cpp"]["decode"]
@@ -361,7 +361,7 @@ def said() -> list[tuple[str, str]]:
     ratios = {
         budget: run["against_llama_cpp"]["decode"]
         for name in ("qwen3-30b-a3b-q4_0", "gpt-oss-120b-mxfp4")
-        for budget, run in record(f"gpu-experts-{name}-2026-11-26")["runs"].items()
+        for budget, run in newest(f"gpu-experts-{name}")["runs"].items()
     }
     within = [ratio for budget, ratio in ratios.items() if budget not in ("cpu", "all")]
     rows.append(("../README.md", f"{min(within):.1f} to {max(within):.1f} times as fast as llama.cpp. "
