@@ -398,7 +398,7 @@ class GpuPrefillOps:
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
         to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None, keeps: bool = True,
     ) -> None:  # fmt: skip
-        """Round activation(first) * up [T, n], or activation(first) without up, into `to`; keeps: write it to first too.
+        """Round activation(first) * up [T, n], or activation(first) without up, into `to`; if keeps, write it to first.
 
         Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values with an active gate,
         and values that fired (drelu: gate and up active). groups: only their rows, of n_tokens at most.

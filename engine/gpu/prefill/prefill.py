@@ -26,7 +26,7 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.job import ShareProgress
 from engine.model.counters import FfnCounters
-from engine.model.graph import NO_FFN, Attend, Ffn, Norm, Scale, Select, Step, emit
+from engine.model.graph import Attend, Ffn, Norm, Scale, Select, Step, emit
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, RecurInput, Transformer
 from engine.model.window_memory import Piece
@@ -79,10 +79,11 @@ class StreamingSpeed:
 
 
 def _needs_last_rows(steps: Sequence[Step]) -> bool:
-    """Return whether a last layer computes each row by itself after attention, without experts that would be counted."""
-    after = tuple(type(one) for one in steps[1 + max((i for i, x in enumerate(steps) if type(x) is Attend), default=len(steps)) :])
-    spec = next((one.spec for one in steps if isinstance(one, Ffn)), NO_FFN.spec)
-    return after in ((Norm, Select, Ffn), (Norm, Select, Ffn, Scale), (Select, Ffn)) and not spec.routing
+    """Return whether a last layer ends with attention and then, row by row, an FFN without experts."""
+    kinds = [type(step) for step in steps]
+    after = kinds[kinds.index(Attend) + 1 :] if Attend in kinds else []
+    is_routed = any(step.spec.routing for step in steps if isinstance(step, Ffn))
+    return after in ([Norm, Select, Ffn], [Norm, Select, Ffn, Scale], [Select, Ffn]) and not is_routed
 
 
 def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
