@@ -90,11 +90,10 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
         const int own = position + 8 * half;
         float most = NO_SCORE, factor = back[half];
         if (softcap > 0.f) {
-            const float unit = factor / softcap;
 #pragma unroll
             for (int i = 0; i < N / 4; i++) {
                 float& score = scores[i / 2][2 * half + i % 2];
-                score = LOG2_E * softcap * tanh_of(score * unit);
+                score = LOG2_E * softcap * tanh_of(score * factor / softcap);
             }
             factor = 1.f;
         }

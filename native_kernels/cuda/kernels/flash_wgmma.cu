@@ -42,11 +42,12 @@ struct Share {
         for (int i = 0; i < EACH; i++) {
             const u32 to = at + (row + ROWS * i) * DIM + 16 * chunk;
             const int n = row + ROWS * i < count ? min(max(dim - 16 * chunk, 0), 16) : 0;
-            if (dim % 16 == 0) {
-                copy_16(to, (const u16*)(from + (u64)(ROWS * i) * dim), n);
+            const u8* own = from + (u64)(ROWS * i) * dim;
+            if (dim % 16) {
+                copy_small<8>(to, own, min(n, 8));
+                copy_small<8>(to + 8, own + 8, n - min(n, 8));
             } else {
-                copy_small<8>(to, from + (u64)(ROWS * i) * dim, min(n, 8));
-                copy_small<8>(to + 8, from + (u64)(ROWS * i) * dim + 8, n - min(n, 8));
+                copy_16(to, (const u16*)own, n);
             }
         }
         const int own = row0 + lane, groups = (dim + 31) / 32;
@@ -54,14 +55,14 @@ struct Share {
         const u8* scales = k.scales + 2 * (place + own) * groups;
         at += SCALES + own * (DIM / 16);
 #pragma unroll
-        for (int i = 0; i < DIM / 64; i++)
-            if (groups % 2 == 0) {
-                copy_small<4>(at + 4 * i, scales + 4 * i, own < count && 2 * i < groups ? 4 : 0);
-            } else {
-                const u32 low = own < count && 2 * i < groups ? *(const u16*)(scales + 4 * i) : 0;
-                const u32 high = own < count && 2 * i + 1 < groups ? *(const u16*)(scales + 4 * i + 2) : 0;
-                asm volatile("st.shared.u32 [%0],%1;" ::"r"(at + 4 * i), "r"(low | high << 16) : "memory");
-            }
+        for (int i = 0; i < DIM / 64; i++, at += 4, scales += 4) {
+            const bool low = own < count && 2 * i < groups, high = own < count && 2 * i + 1 < groups;
+            if (groups % 2 == 0)
+                copy_small<4>(at, scales, low ? 4 : 0);
+            else
+                asm volatile("st.shared.v2.u16 [%0],{%1,%2};" ::"r"(at), "h"(low ? *(const u16*)scales : (u16)0),
+                             "h"(high ? *(const u16*)(scales + 2) : (u16)0) : "memory");
+        }
     }
 
     // Convert what was copied to halves in boxes of 64 columns.
@@ -160,13 +161,17 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     const int row = 16 * warp + lane / 4, own = query0 + 64 * third + row;
     float back[2];
     float2 pairs[2][DIM / 8];
+    const auto load = [&](int half) {
+        const float* from = q + min(own + 8 * half, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
 #pragma unroll
-    for (int i = 0; i < DIM / 4; i++) {
-        const float* from = q + min(own + i % 2 * 8, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
-        pairs[i % 2][i / 2] = i / 2 * 8 < dim ? *(const float2*)(from + i / 2 * 8) : make_float2(0.f, 0.f);
-    }
+        for (int i = 0; i < DIM / 8; i++)
+            pairs[half][i] = 8 * i < dim ? *(const float2*)(from + 8 * i) : make_float2(0.f, 0.f);
+    };
+    load(0);
+    if (DIM < 256) load(1);  // otherwise both need too many registers
 #pragma unroll
     for (int half = 0; half < 2; half++) {
+        if (DIM == 256 && half) load(1);
         float most = 0.f;
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++) most = fmaxf(most, fmaxf(fabsf(pairs[half][i].x), fabsf(pairs[half][i].y)));
