@@ -9,7 +9,6 @@
 #include "wgmma.cuh"
 
 #define QUERIES 128
-#define STAGES(DIM) (DIM == 256 ? 5 : 6)  // of the ring, each a tile of keys or of values
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -88,7 +87,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
                                        int capacity, float scale, float softcap, int window, const float* sinks) {
     constexpr u32 BOX = KEYS * 128, TILE = DIM / 64 * BOX, OWN = 64 * DIM * 2;  // bytes; OWN: queries of a warpgroup
     constexpr int PART = DIM % 128 ? 64 : 128;                                  // numbers of values per product
-    constexpr int N_STAGES = STAGES(DIM), BEHIND = N_STAGES / 2;  // BEHIND: copies in flight after the next was begun
+    constexpr int N_STAGES = DIM == 256 ? 5 : 6;  // of the ring, each a tile of keys or of values
+    constexpr int BEHIND = N_STAGES / 2;  // copies in flight after the next was begun
     extern __shared__ __align__(1024) u8 room[];  // queries, ring, barriers
     const u32 start_at = shared_address(room), full = start_at + 2 * OWN + N_STAGES * TILE, empty = full + 8 * N_STAGES;
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4, third = threadIdx.x / 128;
