@@ -7,7 +7,8 @@ before that happens (engine/loading/backends.py checks).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ from native_kernels.reference import ReferenceOperators
 from native_kernels.specs import DeltaSpec, ShortConvSpec
 
 _MANY = 512  # tokens per chunk of a long prompt
+_ROWS_OF_A_THREAD = 64  # of embeddings or angles
 
 
 class CpuOperators:
@@ -130,7 +132,13 @@ class CpuOperators:
         return batch_kernels()
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
-        return self._reference.rows(w, ids)
+        out = np.empty((len(ids), w.n_cols), np.float32)
+
+        def decode(some: slice) -> None:
+            out[some] = self._reference.rows(w, ids[some])
+
+        self._in_threads(len(ids), decode)
+        return out
 
     def matmul(self, x: F32, w: PackedMatrix) -> F32:
         x = np.ascontiguousarray(x, np.float32)
@@ -189,7 +197,23 @@ class CpuOperators:
         return self._norm(x, RowNorm("layer", eps, np.ascontiguousarray(weight), bias))
 
     def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
-        return self._reference.rope_angles(positions, rotary_dim, theta, factors)
+        cos, sin = np.empty((2, len(positions), -(-rotary_dim // 2)), np.float32)
+
+        def compute(some: slice) -> None:
+            cos[some], sin[some] = self._reference.rope_angles(positions[some], rotary_dim, theta, factors)
+
+        self._in_threads(len(positions), compute)
+        return cos, sin
+
+    def _in_threads(self, n: int, work: Callable[[slice], None]) -> None:
+        """Call `work` for all of n rows, in parts. NumPy computes without the interpreter's lock."""
+        n_parts = max(1, min(self.pool.n_threads, n // _ROWS_OF_A_THREAD))
+        if n_parts == 1:
+            work(slice(0, n))
+            return
+        ends = [n * i // n_parts for i in range(n_parts + 1)]
+        with ThreadPoolExecutor(n_parts) as threads:
+            list(threads.map(work, map(slice, ends, ends[1:])))
 
     def rope(self, x: F32, cos: F32, sin: F32, order: RopeOrder = "halves") -> F32:
         out: F32 = np.array(x, np.float32, order="C")

@@ -82,7 +82,8 @@ _SIDE = 128  # rows and columns of the tile that a block computes
 PIECES_BYTES = (64 << 10, 96 << 10)  # shared memory per block: two stages before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
 _ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as in prefill.cu
-_MOST_ROW_THREADS = 1024
+_MOST_ROW_THREADS, _MOST_ACTIVE_THREADS = 1024, 512
+_MOST_HELD = 64_000  # bytes of a row in shared memory; every GPU has that much
 # Gathering rows of host memory waits for the bus, so at most this many multiprocessors are enough. By its registers it
 # displaces one block of a product on each of them: with 8 of an H200's 132, all blocks of 512 positions and 8192
 # columns still fit at once.
@@ -131,6 +132,7 @@ class GpuPrefillOps:
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in _KERNELS["gemm"]:
             self._functions[name].allow_shared(self._pieces_bytes)
+        self._functions["activate_rows"].allow_shared(_MOST_HELD)
         self._wide_dims = [dim for dim in _WIDE_DIMS if device.capability >= (8, 0) or dim == _WIDE_DIMS[0]]
         for dim in _HALF_DIMS:
             self._functions[f"attend_half_{dim}"].allow_shared(_half_bytes(dim))
@@ -396,20 +398,22 @@ class GpuPrefillOps:
 
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
-        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None,
+        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None, keeps: bool = True,
     ) -> None:  # fmt: skip
-        """Compute activation(first) * up, or activation(first) without up, in first [T, n], and round it into `to`.
+        """Round activation(first) * up [T, n], or activation(first) without up, into `to`; if keeps, write it to first.
 
         Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values with an active gate,
         and values that fired (drelu: gate and up active). groups: only their rows, of n_tokens at most.
         """
+        threads = min(_MOST_ACTIVE_THREADS, *self._threads_of_row(n, _ACTIVATED_BY_THREAD))
+        held = 4 * n if _ACTIVATED_BY_THREAD * threads < n <= _MOST_HELD // 4 else 0
         self._functions["activate_rows"].launch(
-            self.stream, (n_tokens,), self._threads_of_row(n, _ACTIVATED_BY_THREAD), c_uint64(first.address),
+            self.stream, (n_tokens,), (threads,), c_uint64(first.address),
             c_uint64(up.address if up else 0), c_uint64(first.step), c_uint64(up.step if up else 0), c_int(n),
             c_int(_ACTIVATIONS[activation]),
             c_float(threshold), c_uint64(neuron_in), c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors),
             c_uint64(counts), c_uint64(groups.starts if groups else 0), c_int(groups.n if groups else 0),
-            c_uint64(groups.positions if groups else 0),
+            c_uint64(groups.positions if groups else 0), c_int(keeps), c_int(held > 0), shared_bytes=held,
         )  # fmt: skip
 
     def _threads_of_row(self, n: int, by_thread: int) -> tuple[int]:

@@ -226,7 +226,7 @@ class NumpyPrefillOps(GpuPrefillOps):
 
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Any, threshold: float,
-        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None,
+        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None, keeps: bool = True,
     ) -> None:  # fmt: skip
         before, positions = 0, np.arange(n_tokens)
         if groups is not None:
@@ -263,6 +263,8 @@ class NumpyPrefillOps(GpuPrefillOps):
         both = np.stack([np.count_nonzero(opened, axis=1), fired.sum(axis=1)], axis=1).astype(np.uint32)
         np.add.at(counted, positions, both)
         self.round(first, n_tokens, n, to)
+        if not keeps:
+            h[:] = np.nan
 
     def tally(self, h: Rows, n_tokens: int, n: int, fired: int, places: int = 0) -> None:
         counts = np.count_nonzero(rows_at(h, n_tokens, n), axis=0).astype(np.uint32)

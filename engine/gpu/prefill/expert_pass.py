@@ -136,6 +136,7 @@ class ExpertPass:
             self._ops.activate(
                 activated, None if experts.gate is None else up, self._rows_of(part), width, self._spec.activation,
                 self._spec.threshold, hidden, self._memory.counts_of(self._layer), groups=part,
+                keeps=False,
             )  # fmt: skip
             rows_of_one = experts.down.n_rows // experts.n
             address, step = self._ops.as_halves(experts.down, first * rows_of_one, n * rows_of_one, half)
@@ -154,6 +155,7 @@ class ExpertPass:
         self._ops.activate(
             activated, None if experts.gate is None else up, self._rows_of(groups), experts.width,
             self._spec.activation, self._spec.threshold, hidden, self._memory.counts_of(self._layer), groups=groups,
+            keeps=False,
         )  # fmt: skip
         out = Rows(to, self._config.d_model)
         products.multiply([GroupProduct(experts.down, out, experts.down_bias)], hidden, groups)

@@ -75,7 +75,8 @@ class Chunk:
     """What all layers of a chunk share.
 
     streamed: the CPU's layers that may be streamed. start: the chunk's first position. parts: the parts of it that
-    recur at once, and where the state after each is to be copied to. pieces: as KVCache.pieces.
+    recur at once, and where the state after each is to be copied to. pieces: as KVCache.pieces. unneeded: rows at the
+    beginning of which only keys and values are needed in the last layer.
     """
 
     ops: GpuPrefillOps
@@ -89,6 +90,7 @@ class Chunk:
     n_tokens: int
     parts: list[tuple[slice, F32 | None]]
     pieces: list[Piece]
+    unneeded: int
 
 
 class LayerPass:
@@ -167,6 +169,9 @@ class LayerPass:
             gate = Rows(at + 4 * n * width, spec.q_width)
             ops.multiply(one.attention_gate, x, n, gate, memory.tile)
             ops.gated(GpuVector(n * spec.q_width, mixed.address), gate.address)
+        if layer == self._chunk.config.n_layers - 1 and (first := self._chunk.unneeded):
+            self._n = n = n - first
+            mixed, self._stream = (Rows(of.address + 4 * first * of.step, of.step) for of in (mixed, self._stream))
         ops.round(mixed, n, mixed.step, memory.mixed_in)
 
         def project(out: Rows, adds: bool) -> None:
@@ -314,7 +319,7 @@ class LayerPass:
                 apart = SharedApart(self._rounded(step.shared_reads), *norms)
             self._add(step.after, lambda out, adds: experts.run(x, cold, out, adds, apart))
             return
-        self._add(step.after, lambda out, adds: FfnPass(self._chunk, layer, self._layer, x, out, adds).run())
+        self._add(step.after, lambda out, adds: FfnPass(self._chunk, layer, self._layer, self._n, x, out, adds).run())
 
     def _rounded(self, value: Value) -> RoundedRows:
         """Return the rounded value that products read. An FFN that reads the stream uses the place of ffn_in.
@@ -347,11 +352,12 @@ class FfnPass:
         chunk: Chunk,
         i: int,
         layer: GpuLayer | StreamedLayer,
+        n_tokens: int,
         x: RoundedRows,
         out: Rows,
         adds: bool,
     ) -> None:
-        self._chunk, self._i, self._n, self._x, self._out, self._adds = chunk, i, chunk.n_tokens, x, out, adds
+        self._chunk, self._i, self._n, self._x, self._out, self._adds = chunk, i, n_tokens, x, out, adds
         self._layer = layer
         self._ops, self._memory = chunk.ops, chunk.memory
         self._bias = layer.down_bias
@@ -414,7 +420,7 @@ class FfnPass:
             ops.cut_off(activated.address, n, spec.cutoff, self._n, step)
         ops.activate(
             activated, None if gate is None else up_rows, self._n, n, spec.activation,
-            spec.threshold, memory.hidden_in, memory.counts_of(self._i), slots,
+            spec.threshold, memory.hidden_in, memory.counts_of(self._i), slots, keeps=bool(fired),
         )  # fmt: skip
         if fired:
             ops.tally(activated, self._n, n, fired, places)

@@ -27,7 +27,7 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.job import ShareProgress
 from engine.model.counters import FfnCounters
-from engine.model.graph import emit
+from engine.model.graph import Attend, Ffn, Norm, Scale, Select, Step, emit
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, RecurInput, Transformer
 from engine.model.window_memory import Piece
@@ -38,7 +38,6 @@ from native_kernels.cuda.prompt_rows import Rows
 
 # That a cancelled chunk may take to its end, so that layers with a window or a state keep the prompt so far.
 MOST_FINISH_S = 1.0
-_NOTHING: F32 = np.zeros((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,14 @@ class StreamingSpeed:
         return max(read, n_tokens * self.cpu_position_s)
 
 
+def _needs_last_rows(steps: Sequence[Step]) -> bool:
+    """Return whether a last layer ends with attention and then, row by row, an FFN without experts."""
+    kinds = [type(step) for step in steps]
+    after = kinds[kinds.index(Attend) + 1 :] if Attend in kinds else []
+    is_routed = any(step.spec.routing for step in steps if isinstance(step, Ffn))
+    return after in ([Norm, Select, Ffn], [Norm, Select, Ffn, Scale], [Select, Ffn]) and not is_routed
+
+
 def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
     """Return the least number of tokens, 2 to `most`, for which prefill is as fast as decode; `most` + 1 if none is.
 
@@ -113,9 +120,10 @@ class GpuPrefill:
         self._streamed, self._streams = streamed, streams
         self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy, cpu.weights.expert_reads)
         self._slots = slots
+        self._last_rows_only = not self._config.has_zeros and _needs_last_rows(cpu.graph.layers[-1])
         self._missing: list[I32] = []
         self._copy: StateCopy | None = None  # of the state within the current chunk
-        self._embedded = _NOTHING  # the embeddings of the next chunk
+        self._ahead: tuple[F32, tuple[Angles, ...]] | None = None  # embeddings and angles of the next chunk
 
     @property
     def counters(self) -> FfnCounters:
@@ -157,7 +165,6 @@ class GpuPrefill:
         self.n_kept, stops = 0, list[Cancelled]()
         keeps_all = not (cache.forgets or cache.recurs)  # of earlier chunks, whatever the current one has written
         try:
-            self._embed(tokens[:most], cache.length)
             for done in range(0, len(tokens), most):
                 chunk, following = tokens[done : done + most], tokens[done + most : done + 2 * most]
                 earlier = done / len(tokens)
@@ -190,15 +197,17 @@ class GpuPrefill:
                 self._streamed.clear()
             raise
         finally:
-            self._embedded, self._copy = _NOTHING, None
+            self._ahead = self._copy = None
         if self._slots is not None:
             self._slots.exchange_after(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
 
-    def _embed(self, tokens: I64, start: int) -> None:
-        """Compute the embeddings of the next chunk, which begins at position `start`."""
+    def _prepare(self, tokens: I64, start: int, length: int) -> tuple[F32, tuple[Angles, ...]]:
+        """Return the embeddings and angles of a chunk that begins at position `start`, and stage the embeddings."""
         positions = np.arange(start, start + len(tokens), dtype=np.int64)
-        self._embedded = self._cpu.embed(tokens, positions, self._model.inputs is None)
+        x = self._cpu.embed(tokens, positions, self._model.inputs is None)
+        self._memory.stage(x)
+        return x, self._cpu.angles(positions, length)
 
     def _run_chunk(
         self, tokens: I64, following: I64, cache: PromptCache, start: int, length: int, progress: ShareProgress,
@@ -206,25 +215,26 @@ class GpuPrefill:
     ) -> F32:  # fmt: skip
         """Return the residual stream after the last layer, without its first `unwanted` rows.
 
-        following: the next chunk's tokens, whose embeddings the CPU computes while the GPU works.
+        following: the next chunk's tokens, which the CPU prepares while the GPU works.
         """
         memory, n_layers = self._memory, self._config.n_layers
         pieces = cache.pieces(start, len(tokens))
-        positions = np.arange(start, start + len(tokens), dtype=np.int64)
         cache.tokens[start : start + len(tokens)] = tokens
-        angles = self._cpu.angles(positions, length)
-        memory.begin(angles, n_layers, self.counters.per_neuron is not None)
+        memory.begin(n_layers, self.counters.per_neuron is not None)
         if memory.experts is not None:
             memory.upload_range(len(tokens))
         layers: Sequence[GpuLayer | StreamedLayer | None] = self._model.layers
         if self._streamed is not None and self._streams(len(tokens)):
             layers = [here or there for here, there in zip(layers, self._streamed.layers, strict=True)]
         self._cold.begin(self._to_stream(layers, cache, start, pieces), memory.sizes.neurons)
+        x, angles = self._ahead or self._prepare(tokens, start, length)
+        memory.upload_angles(angles)
+        unneeded = min(unwanted, len(tokens) - 1) if layers[-1] is not None and self._last_rows_only else 0
         chunk = Chunk(
             self._ops, memory, self._config, self._cpu.graph, self._cold, self._streamed, cache, start, len(tokens),
-            self.parts(len(tokens)), pieces,
+            self.parts(len(tokens)), pieces, unneeded,
         )  # fmt: skip
-        x, on_gpu = self._embedded, False
+        on_gpu = False
         inputs = self._upload_inputs(tokens, x)
         for i in range(n_layers):
             if i:
@@ -241,14 +251,13 @@ class GpuPrefill:
             if i == 0 and self._model.inputs is not None:
                 self._project_inputs(self._model.inputs, len(tokens))
             emit(i, self._cpu.graph.layers[i], LayerPass(chunk, layer))
-        if len(following):
-            self._embed(following, start + len(tokens))
+        self._ahead = self._prepare(following, start + len(tokens), length) if len(following) else None
         x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
         if memory.states is not None:
             memory.states.end()
         if self._streamed is not None:
             self._streamed.finish()
-        self._count(layers, len(tokens))
+        self._count(layers, len(tokens), unneeded)
         self._learn(len(tokens))
         return x
 
@@ -373,12 +382,14 @@ class GpuPrefill:
         rows = np.diff(starts.reshape(-1, n + 1), axis=1)
         self._slots.learn(np.take_along_axis(rows, self._ranks, axis=1) * on_gpu[:, None], n_tokens)
 
-    def _count(self, layers: Sequence[GpuLayer | StreamedLayer | None], n_tokens: int) -> None:
+    def _count(self, layers: Sequence[GpuLayer | StreamedLayer | None], n_tokens: int, unneeded: int) -> None:
+        """unneeded: rows that the last layer's FFN did not compute; they count as the others on average."""
         counts, fired = self._memory.counts(self._config.n_layers, n_tokens)
         for i, layer in enumerate(layers):
             if layer is None:
                 continue
-            gate_active, passed = counts[i].sum(axis=0).tolist()
+            some = n_tokens - unneeded if i == len(layers) - 1 else n_tokens
+            gate_active, passed = (counts[i].sum(axis=0) * n_tokens // some).tolist()
             config, computed = self._config, self._cpu.graph.ffn(i).spec.n_computed
             self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, gate_active, passed)
             if self.counters.per_neuron is not None and not config.n_experts:

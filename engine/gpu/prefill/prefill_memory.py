@@ -227,8 +227,9 @@ class PrefillMemory:
         t = sizes.positions
         self._memory = DeviceMemory(ops.device, n_bytes)
         try:
-            host_bytes = max(4 * t * sizes.n_streams * sizes.d_model, 4 * sizes.n_layers * max(2 * t, sizes.d_ff))
-            self._host = PinnedMemory(ops.device, host_bytes)
+            stream_bytes = 4 * t * sizes.n_streams * sizes.d_model
+            self._staging = max(stream_bytes, 4 * sizes.n_layers * max(2 * t, sizes.d_ff))  # an offset
+            self._host = PinnedMemory(ops.device, self._staging + stream_bytes)
         except BaseException:
             self._memory.free()
             raise
@@ -256,6 +257,8 @@ class PrefillMemory:
         places = [at["angles"] + i * one for i in range(4)]
         self.angles = ((places[0], places[1]), (places[2], places[3]))
         self._keep: list[F32] = []
+        self._uploaded = Event(ops.device)  # what lies at `_staging`
+        self._staged: F32 | None = None  # what is to be uploaded from there
         self.states: StateCopies | None = None
         self.experts = ExpertMemory(sizes, at) if sizes.n_experts else None
         self.inputs = _input_rows(sizes, at) if sizes.injected else None
@@ -277,21 +280,24 @@ class PrefillMemory:
             Rows(at["low_rank"], rank), rounded,
         )  # fmt: skip
 
-    def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
-        """Begin a chunk: upload its RoPE angles and clear the counts and gathers."""
+    def begin(self, n_layers: int, counts_neurons: bool) -> None:
+        """Begin a chunk: wait for the previous one, and clear the counts and gathers."""
         self.settle()
         self._ops.gather_nothing()
         self._keep.clear()
+        self._ops.stream.fill(self._counts, 0, 8 * n_layers * self.sizes.positions)
+        self._counting = counts_neurons and self.sizes.counts_neurons
+        if self._counting:
+            self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
+
+    def upload_angles(self, angles: Sequence[Angles]) -> None:
+        """Upload the RoPE angles of a chunk."""
         for places, pair in zip(self.angles, angles, strict=False):
             for place, values in zip(places, pair, strict=True):
                 kept = np.ascontiguousarray(values, np.float32)
                 self._keep.append(kept)
                 if kept.nbytes:
                     self._ops.stream.upload(place, kept.ctypes.data, kept.nbytes)
-        self._ops.stream.fill(self._counts, 0, 8 * n_layers * self.sizes.positions)
-        self._counting = counts_neurons and self.sizes.counts_neurons
-        if self._counting:
-            self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
 
     def upload_inputs(self, inputs: F32) -> None:
         """Upload what the tokens of the chunk add to each layer, [T, L, P]."""
@@ -323,14 +329,22 @@ class PrefillMemory:
         found = self._host.as_array(np.int32, at).copy() if at else np.zeros(0, np.int32)
         return list(np.split(found, ends[:-1])) if ends else []
 
+    def stage(self, x: F32) -> None:
+        """Copy a residual stream [T, D], or several [T, N D], to pinned memory, for `upload`."""
+        self._uploaded.wait()
+        by_stream = x.reshape(len(x), -1, self.sizes.d_model).swapaxes(0, 1)
+        self._host.as_array(np.float32, x.size, self._staging).reshape(by_stream.shape)[:] = by_stream
+        self._staged = x
+
     def upload(self, x: F32) -> None:
         """Upload the residual stream [T, D], or several [T, N D]."""
-        self._ops.stream.synchronize()  # an earlier upload may still read the pinned bytes
-        n, width = len(x), self.sizes.d_model
-        by_stream = x.reshape(n, -1, width).swapaxes(0, 1)
-        self._host.as_array(np.float32, x.size).reshape(by_stream.shape)[:] = by_stream
-        for i in range(len(by_stream)):
-            self._ops.stream.upload(self._place(i), self._host.address + 4 * n * width * i, 4 * n * width)
+        if x is not self._staged:
+            self.stage(x)
+        n_bytes = 4 * len(x) * self.sizes.d_model
+        for i in range(x.nbytes // n_bytes):
+            self._ops.stream.upload(self._place(i), self._host.address + self._staging + n_bytes * i, n_bytes)
+        self._uploaded.record(self._ops.stream)
+        self._staged = None
 
     def download(self, n_tokens: int, first: int = 0) -> F32:
         """Return rows `first` to n_tokens of the residual stream, or of several [T, N D]. Waits for all queued work."""
@@ -397,7 +411,7 @@ class PrefillMemory:
     def close(self) -> None:
         """Release all memory, even if releasing a part fails. Raises: CudaError."""
         with contextlib.ExitStack() as parts:
-            for free in (self._memory.free, self._host.free, self.ring.close):
+            for free in (self._memory.free, self._host.free, self.ring.close, self._uploaded.close):
                 parts.callback(free)
             if self.states is not None:
                 parts.callback(self.states.close)

@@ -21,6 +21,14 @@ __device__ __forceinline__ void copy_16(u32 to, const u16* from, int n) {
 #endif
 }
 
+// N bytes, 4 or 8, into shared memory, of which only the first n are read.
+template <int N>
+__device__ __forceinline__ void copy_small(u32 to, const u8* from, int n) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0],[%1],%2,%3;" ::"r"(to), "l"(from), "n"(N), "r"(n) : "memory");
+#endif
+}
+
 __device__ __forceinline__ void end_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -190,11 +190,11 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
     switch (kind) {
         case 0: case 1: return x <= 0.f ? 0.f : x;
         case 2: return x <= threshold ? 0.f : x;
-        case 3: return x / (1.f + expf(-x));
+        case 3: return __fdividef(x, 1.f + expf(-x));
         case 4: return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));
         case 6: {
             const float least = x > threshold ? threshold : x;
-            return least / (1.f + expf(-1.702f * least));
+            return __fdividef(least, 1.f + expf(-1.702f * least));
         }
         case 7: return x <= 0.f ? 0.f : x * x;
         default: return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
@@ -203,15 +203,16 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 
 #define HIDDEN_FOURS 2
 
-// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu,
-// 3 silu, 4 gelu, 5 gelu-tanh, 6 clamped silu, 7 the square of relu. neuron_in [n]: slots with a negative number are
-// empty (0: none is). counts [T, 2], incremented: values that passed the first activation, and that fired. One block
-// per row. range [n_groups + 1]: only its rows from the first to the last number; then positions [rows]: which of
-// counts a row adds to.
-KERNEL __launch_bounds__(1024, 1) activate_rows(
+// halves become the activation of first [T, n] times up [T, n] (0: without), and, if `keeps`, first too. kind: 0 relu,
+// 1 drelu, 2 fatrelu, 3 silu, 4 gelu, 5 gelu-tanh, 6 clamped silu, 7 the square of relu. neuron_in [n]: slots with a
+// negative number are empty (0: none is). counts [T, 2], incremented: values that passed the first activation, and that
+// fired. One block per row. range [n_groups + 1]: only its rows from the first to the last number; then positions
+// [rows]: which of counts a row adds to. holds: a row too long for the registers stays in shared memory, else in first.
+KERNEL __launch_bounds__(512, 3) activate_rows(
     float* first, const float* up, u64 step, u64 up_step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
-    u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {
+    u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions, int keeps, int holds) {
     WAIT;
+    extern __shared__ __align__(16) float held[];
     const u64 t = blockIdx.x + (range ? range[0] : 0);
     if (range && (int)t >= range[n_groups]) return;
     float* row = first + t * step;
@@ -220,36 +221,41 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
     Held<HIDDEN_FOURS> h, other;
     const int span = h.span();
     float largest = 0.f, opened = 0.f, fired = 0.f;
-    for (int base = 0; base < n; base += span) {
-        h.load(row, base, n, fours);
-        if (up) other.load(others, base, n, up_fours);
+    const auto activate = [&](int kind) {
+        for (int base = 0; base < n; base += span) {
+            h.load(row, base, n, fours);
+            if (up) other.load(others, base, n, up_fours);
 #pragma unroll
-        for (int j = 0; j < HIDDEN_FOURS; j++) {
-            const int i = h.place(base, j);
-            int ids[4] = {0, 0, 0, 0};
-            if (neuron_in) load_four(ids, neuron_in, i, n, id_fours);
+            for (int j = 0; j < HIDDEN_FOURS; j++) {
+                const int i = h.place(base, j);
+                int ids[4] = {0, 0, 0, 0};
+                if (neuron_in) load_four(ids, neuron_in, i, n, id_fours);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float value = i + k >= n || ids[k] < 0 ? 0.f : activated(h.v[j][k], kind, threshold);
-                const bool passed = value != 0.f;
-                bool fires = passed;
-                if (up) {
-                    float factor = other.v[j][k];
-                    if (kind == 1) {
-                        factor = activated(factor, 1, 0.f);
-                        fires = fires && factor != 0.f;
+                for (int k = 0; k < 4; k++) {
+                    float value = i + k >= n || ids[k] < 0 ? 0.f : activated(h.v[j][k], kind, threshold);
+                    const bool passed = value != 0.f;
+                    bool fires = passed;
+                    if (up) {
+                        float factor = other.v[j][k];
+                        if (kind == 1) {
+                            factor = activated(factor, 1, 0.f);
+                            fires = fires && factor != 0.f;
+                        }
+                        if (kind == 6) factor = fminf(fmaxf(factor, -threshold), threshold) + 1.f;
+                        value = passed ? value * factor : 0.f;
                     }
-                    if (kind == 6) factor = fminf(fmaxf(factor, -threshold), threshold) + 1.f;
-                    value = passed ? value * factor : 0.f;
+                    opened += passed ? 1.f : 0.f;
+                    fired += fires ? 1.f : 0.f;
+                    h.v[j][k] = value;
+                    largest = fmaxf(largest, fabsf(value));
                 }
-                opened += passed ? 1.f : 0.f;
-                fired += fires ? 1.f : 0.f;
-                h.v[j][k] = value;
-                largest = fmaxf(largest, fabsf(value));
+                if (holds) store_four(held, h.v[j], i, n, true);
+                if (keeps || (n > span && !holds)) store_four(row, h.v[j], i, n, fours);
             }
-            store_four(row, h.v[j], i, n, fours);
         }
-    }
+    };
+    if (kind == 3) activate(3);  // without a branch for every number
+    else activate(kind);
     float back;
     const float factor = rounding_factor(over_block<true>(largest), back);
     opened = over_block<false>(opened);  // integers below 2^24: exact
@@ -261,7 +267,7 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
         atomicAdd(own + 1, (u32)fired);
     }
     for (int base = 0; base < n; base += span) {
-        if (n > span) h.load(row, base, n, fours);
+        if (n > span) h.load(holds ? held : row, base, n, holds || fours);
 #pragma unroll
         for (int j = 0; j < HIDDEN_FOURS; j++)
             store_halves(halves + t * half_step, h.v[j], factor, h.place(base, j), n);

@@ -476,7 +476,7 @@ def test_heads_are_normed_turned_and_stored(gpu: Setting, order: Any, dim: int, 
 
 @pytest.mark.parametrize("activation", ["relu", "relu2", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("n", [600, 1003, 9002])
+@pytest.mark.parametrize("n", [600, 1003, 9002, 16003])
 def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> None:
     n_tokens, threshold, step = 5, 0.25, -(-n // 8) * 8
     first, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
@@ -500,6 +500,11 @@ def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> No
     found = gpu.arrays.get(counts, np.uint32, n_tokens, 2)
     assert found.tolist() == [[1 + int((a != 0).sum()), 1 + int(b.sum())] for a, b in zip(opened, fired, strict=True)]
     assert np.array_equal(gpu.arrays.get(tally, np.uint32, n), 1 + (wanted != 0).sum(axis=0))
+    again = RoundedRows(gpu.arrays.space(2 * n_tokens * step), step, gpu.arrays.space(4 * n_tokens))
+    at, empty = Rows(gpu.arrays.put(first), n), gpu.arrays.put(neuron_in)
+    gpu.ops.activate(at, others, n_tokens, n, activation, threshold, again, counts, empty, keeps=False)
+    halves = gpu.arrays.get(to.address, np.uint16, n_tokens, step)[:, :n]
+    assert np.array_equal(gpu.arrays.get(again.address, np.uint16, n_tokens, step)[:, :n], halves)
 
 
 @pytest.mark.parametrize(("n", "step", "column"), [(256, 35 * 256, 512), (8, 24, 16), (30, 91, 7)])

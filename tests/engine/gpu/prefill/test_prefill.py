@@ -457,6 +457,23 @@ def test_only_the_last_rows_are_asked_for(make: Make, at_home: Any, streams: Any
         assert np.array_equal(found, whole[-last:])
 
 
+@pytest.mark.parametrize(("config", "is_cut"), [
+    (FAMILIES["silu"], True), (replace(FAMILIES["olmo"], activation="silu-glu"), True), (BASE, False),
+    (FAMILIES["falcon-40b"], False), (EXPERT_FAMILIES["qwen"], False),
+    (replace(FAMILIES["nemotron"], activation="gelu"), False),
+])  # fmt: skip
+def test_the_last_layer_computes_the_rows_that_are_asked_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, config: ModelConfig, is_cut: bool
+) -> None:
+    setting = make(config, sizes=replace(make(config).prefill._memory.sizes, positions=16))
+    whole = setting.prefill.run(np.arange(40), setting.cache, 40)  # type: ignore[arg-type]
+    ops = setting.prefill._ops
+    monkeypatch.setattr(ops, "activate", spy := Mock(wraps=ops.activate))
+    found = setting.prefill.run(np.arange(40), setting.cache, 40, last=1)  # type: ignore[arg-type]
+    assert np.allclose(found, whole[-1:], rtol=1e-3, atol=1e-4)
+    assert (1 in [call.args[2] for call in spy.call_args_list]) == is_cut
+
+
 def test_neurons_that_fire_are_counted(make: Make) -> None:
     setting = make()
     for one in (setting.oracle.executor.counters, setting.prefill.counters):
