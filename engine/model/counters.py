@@ -66,7 +66,7 @@ class FfnCounters:
         return self._per_neuron
 
     def recent(self, n_tokens: int) -> U8 | None:
-        """Return the counts modulo 256 [L, F], to which so many tokens, at most 64, will be added; None: not counted."""
+        """Return the counts modulo 256 [L, F], to which up to 64 tokens, n_tokens, will be added; None: not counted."""
         if self._per_neuron is None:
             return None
         if self._n_recent + n_tokens > _MOST_RECENT:

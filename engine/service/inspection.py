@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,8 +46,7 @@ def _as_text(bits: NDArray[np.uint8]) -> str:
     return base64.b64encode(bits.tobytes()).decode()
 
 
-@dataclass(eq=False, slots=True)
-class _Noted:
+class _Noted(NamedTuple):
     """What was copied of one token. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has it."""
 
     token: int
@@ -78,6 +76,7 @@ class Inspection:
         self._rows: list[_Noted] = []
         self._likely: list[_Likely] = []  # of the first rows
         self._logits: F32 | None = None  # [n, V], of the rows after them
+        self._best: TopScores | None = None
         self._slots: ExpertSlots | None = None
         self._heat: F32 | None = None
         self._active = ActiveNeurons(session)
@@ -116,7 +115,7 @@ class Inspection:
         """Find the most likely tokens from the logits of the last rows."""
         if self._logits is None:
             return
-        best = TopScores(min(TOP, self._logits.shape[1]))
+        best = self._best = self._best or TopScores(min(TOP, self._logits.shape[1]))
         for one, logits in zip(self._rows[len(self._likely) :], self._logits, strict=False):
             best.find(logits)
             self._likely.append(_Likely(best.ids.copy(), best.scores.copy(), logits.item(one.token), best.total))
