@@ -84,7 +84,7 @@ def test_counts_beyond_a_byte_add_up() -> None:
     for _ in range(600):
         recent = counters.recent(1)
         assert recent is not None
-        recent[1, 2] += 1
+        recent[1, 2:] += 1
     assert counters.take_per_neuron()[0].tolist() == [[0, 0, 0], [0, 0, 600]]
     assert counters.per_neuron is not None
     assert not counters.per_neuron.any()
