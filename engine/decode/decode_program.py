@@ -212,7 +212,7 @@ class DecodeProgram:
             calls.set_token(token, cache.length + earlier, cache.local_first, *blocks)
             calls.state[STATE], calls.state[NEW_STATE] = (one.ctypes.data for one in states[earlier : earlier + 2])
             calls.set_rotation(cache.length + earlier + 1)
-            calls.ffn_plan.tallies.set_counts(self._counters.per_neuron)
+            calls.ffn_plan.tallies.set_counts(self._counters.recent(1))
         if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled
         first, last = cache.length, cache.length + len(tokens)

@@ -98,10 +98,11 @@ class ExpertExecutor:
         out, hidden = self._batch.run(layer, x, ids, weights)
         computed = hidden.opened if skips else hidden.values.size
         counters.add_counted(layer, len(hidden.values), computed, hidden.opened, hidden.fired)
-        if counters.per_neuron is not None and len(hidden.values):
+        counts = counters.recent(1) if len(x) == 1 else counters.per_neuron
+        if counts is not None and len(hidden.values):
             fired = np.add.reduceat(hidden.values != 0, hidden.first, axis=0, dtype=np.int64)
-            neurons = counters.per_neuron[layer, : self._config.n_experts * width]
-            neurons.reshape(-1, width)[hidden.experts] += fired
+            neurons = counts[layer, : self._config.n_experts * width]
+            neurons.reshape(-1, width)[hidden.experts] += fired.astype(counts.dtype)
         return out
 
 

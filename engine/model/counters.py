@@ -7,7 +7,10 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import I32, I64
+from native_kernels.backend import I32, I64, U8
+
+# Additions to a byte between two sums. A run of tokens may be prepared before a sum and computed after it.
+_MOST_RECENT = 128
 
 
 class FfnCounters:
@@ -19,7 +22,8 @@ class FfnCounters:
     copied: rows read from a predictor that is a low-bit copy of gate (up without a gate).
     layers: i64 [L, 4], these four per layer.
     n_neurons: of all layers together.
-    per_neuron: i64 [L, F], times each neuron was active; None until `record_per_neuron`.
+    per_neuron: i64 [L, F], times each neuron was active; None until `record_per_neuron`. Decoding counts in bytes
+    (`recent`), which are added when it is read: they stay in a core's cache.
     on_gpu: computed neurons that a GPU computed, for tokens run as programs; None without a GPU.
     A token cancelled half-way may be counted in part.
     """
@@ -44,7 +48,9 @@ class FfnCounters:
         self._visits = n_blocks_used
         self._visited = 0
         self.layers: I64 = np.zeros((n_layers, 4), np.int64)
-        self.per_neuron: I64 | None = None
+        self._per_neuron: I64 | None = None
+        self._recent = self._summed = np.zeros((0, 0), np.uint8)  # counts modulo 256; those already in _per_neuron
+        self._n_recent = 0  # additions to a byte since then
         self._n_users = 0  # of per_neuron
         self.on_gpu: int | None = None
         self._taken = 0  # visited positions already taken from per_neuron
@@ -53,19 +59,41 @@ class FfnCounters:
         """Set `collect` after construction, when the other device becomes known."""
         self._collect = collect
 
+    @property
+    def per_neuron(self) -> I64 | None:
+        if self._n_recent:
+            self._sum_recent()
+        return self._per_neuron
+
+    def recent(self, n_tokens: int) -> U8 | None:
+        """Return the counts modulo 256 [L, F], to which up to 64 tokens, n_tokens, will be added; None: not counted."""
+        if self._per_neuron is None:
+            return None
+        if self._n_recent + n_tokens > _MOST_RECENT:
+            self._sum_recent()
+        self._n_recent += n_tokens
+        return self._recent
+
+    def _sum_recent(self) -> None:
+        if self._per_neuron is not None:
+            self._per_neuron += self._recent - self._summed
+            self._summed[:] = self._recent
+        self._n_recent = 0
+
     def record_per_neuron(self) -> None:
         """Start counting each neuron, for one more user. Counts of the users before go on."""
         self._n_users += 1
-        if self.per_neuron is None:
+        if self._per_neuron is None:
             self._collect()
-            self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
+            self._per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
+            self._recent, self._summed = np.zeros((2, *self._shape), np.uint8)
 
     def stop_per_neuron(self) -> None:
         """Stop counting each neuron for one user, and in fact with the last one."""
         self._n_users -= 1
         if not self._n_users:
             self._collect()
-            self.per_neuron = None
+            self._per_neuron = None
 
     def fired_so_far(self, neurons: I64) -> I64:
         """Return how often each neuron was active since the last take. neurons [K]: layer x F + neuron."""
@@ -138,14 +166,18 @@ class FfnCounters:
     def add_token(self, layer: int, computed: int, gate_active: int, fired_ids: I32, first: int = 0) -> None:
         """Add one position of one layer. fired_ids [K]. first: number of an expert's first neuron."""
         self._add(layer, 1, computed, gate_active, len(fired_ids))
-        if self.per_neuron is not None:
-            self.per_neuron[layer, fired_ids + first] += 1
+        if (counts := self.recent(1)) is not None:
+            counts[layer, fired_ids + first] += 1
 
     def add_batch(self, layer: int, computed: int, gate_active: int, fired: NDArray[np.bool_], first: int = 0) -> None:
         """Add several positions of one layer. fired [T, F]. first: number of an expert's first neuron."""
         self._add(layer, fired.shape[0], computed, gate_active, int(np.count_nonzero(fired)))
-        if self.per_neuron is not None:
-            self.per_neuron[layer, first : first + fired.shape[1]] += _column_counts(fired)
+        if len(fired) == 1:  # as in decoding
+            counts: U8 | I64 | None = self.recent(1)
+        else:
+            counts = self.per_neuron
+        if counts is not None:
+            counts[layer, first : first + fired.shape[1]] += _column_counts(fired).astype(counts.dtype)
 
     def add_counted(self, layer: int, n_tokens: int, computed: int, gate_active: int, fired: int) -> None:
         """Add several positions of one layer counted elsewhere, without per-neuron counts."""

@@ -1,13 +1,12 @@
 """Record which neurons were active for single tokens, from the counts that the executors keep of each neuron.
 
-A token changes a neuron's count by one at most, so its lowest byte is compared. Counts of neurons on a GPU are copied
-behind each token and read after the next one: nothing waits for the GPU.
+A token changes a neuron's count by one at most, so counts modulo 256 are compared. Counts of neurons on a GPU are
+copied behind each token and read after the next one: nothing waits for the GPU.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
     Bits = NDArray[np.uint8]
 
-TOGETHER = 16  # tokens whose counts are compared at once: cheaper than code that has left the cache
+TOGETHER = 32  # tokens whose counts are compared at once: cheaper than code that has left the cache
+_MOST_TOGETHER = 4 << 20  # bytes of such counts
 MOST_BYTES = 8 << 20  # of an answer: its last tokens; 146 of 32 layers with 14,336 neurons each
 
 
@@ -41,7 +41,10 @@ class ActiveNeurons:
         self._on_cpu: deque[tuple[int, Bits]] = deque(maxlen=most)
         self._on_gpu: deque[tuple[int, Bits]] = deque(maxlen=most)
         self._counters: FfnCounters | None = None  # which count each neuron for this
-        self._low: list[tuple[int, Bits]] = []  # lowest bytes of the counts after each token, not compared yet
+        size = config.n_layers * config.n_neurons
+        together = max(1, min(TOGETHER, _MOST_TOGETHER // size))
+        self._low: Bits = np.empty((1 + together, *self._shape), np.uint8)  # counts after each token, not compared yet
+        self._places: list[int] = []  # of these tokens
         self._noted = 0  # place of the last token
 
     def _keep_up(self) -> None:
@@ -53,7 +56,7 @@ class ActiveNeurons:
         # A GPU without slots does not count its neurons.
         skips = model.opened.config.has_zeros or model.resolve_mode(self._session.mode) == "sparse"
         self._is_known = skips and (model.gpu is None or self._blocks is not None)
-        self._low.clear()
+        self._places.clear()
         self._on_cpu.clear()
         self._on_gpu.clear()
 
@@ -67,19 +70,23 @@ class ActiveNeurons:
             self.close()
             counters.record_per_neuron()
             self._counters = counters
-            self._low.clear()
-        assert counters.per_neuron is not None, "it was just switched on"
-        self._low.append((place, counters.per_neuron.astype(np.uint8)))
-        if len(self._low) > TOGETHER:
+            self._places.clear()
+        recent = counters.recent(0)
+        assert recent is not None, "it was just switched on"
+        self._low[len(self._places)] = recent
+        self._places.append(place)
+        if len(self._places) == len(self._low):
             self._compare()
         self._read_gpu()
         self._noted = place
 
     def _compare(self) -> None:
         """Find what each token changed, and keep the counts after the last one."""
-        for (_, before), (place, low) in pairwise(self._low):
-            self._on_cpu.append((place, _packed(low != before)))
-        del self._low[:-1]
+        n = len(self._places)
+        if n > 1:
+            self._on_cpu.extend(zip(self._places[1:], _packed(self._low[1:n] != self._low[: n - 1]), strict=True))
+            self._low[0] = self._low[n - 1]
+            del self._places[:-1]
 
     def close(self) -> None:
         """Stop counting each neuron."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 TOP = 8  # most likely tokens kept for each token
 DIGITS = 6  # decimals of a probability
 _LONGEST_RUN = 64  # tokens; a longer run is not one with guesses
+_TOGETHER = 16  # tokens whose logits are searched at once: cheaper than code that has left the cache
+_MOST_TOGETHER = 4 << 20  # bytes of such logits
 MOST_VALUES = 1_000_000  # of all layers in a record, about 6 MB; a message may have 64 MB
 _SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
 
@@ -45,25 +46,25 @@ def _as_text(bits: NDArray[np.uint8]) -> str:
     return base64.b64encode(bits.tobytes()).decode()
 
 
-@dataclass(eq=False, slots=True)
-class _Noted:
-    """What was copied of one token. ids, logits [TOP]: of the most likely tokens. logit: the chosen one's. total: see
-    TopScores. position: of the token in the context. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected
-    has it.
-    """
+class _Noted(NamedTuple):
+    """What was copied of one token. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has it."""
 
     token: int
-    ids: I64
-    logits: F32
-    logit: float
-    total: float
     seconds: float
-    position: int
     counted: int
     counts: I64
     on_gpu: int | None
     experts: list[list[int] | None]
     missed: list[int]
+
+
+class _Likely(NamedTuple):
+    """The most likely tokens of one place. ids, logits [TOP]. logit: the chosen token's. total: see TopScores."""
+
+    ids: I64
+    logits: F32
+    logit: float
+    total: float
 
 
 class Inspection:
@@ -73,6 +74,8 @@ class Inspection:
         """prompt: the token ids before the answer."""
         self._session, self._prompt = session, list(prompt)
         self._rows: list[_Noted] = []
+        self._likely: list[_Likely] = []  # of the first rows
+        self._logits: F32 | None = None  # [n, V], of the rows after them
         self._best: TopScores | None = None
         self._slots: ExpertSlots | None = None
         self._heat: F32 | None = None
@@ -80,13 +83,14 @@ class Inspection:
         self._left = time.perf_counter()  # when the last token had been recorded
 
     def token(self, event: TokenEvent) -> None:
-        """Record the token of an event. Cost: a pass over the logits."""
+        """Record the token of an event. Cost: a copy of the logits, and a pass over those of several tokens at once."""
         assert event.logits is not None, "a token has logits"
         assert event.token_id is not None, "the event has a token"
-        now, logits, best = time.perf_counter(), event.logits, self._best
-        if best is None:
-            best = self._best = TopScores(min(TOP, logits.size))
-        best.find(logits)
+        now = time.perf_counter()
+        if self._logits is None:
+            n = max(1, min(_TOGETHER, _MOST_TOGETHER // event.logits.nbytes))
+            self._logits = np.empty((n, event.logits.size), np.float32)
+        self._logits[len(self._rows) - len(self._likely)] = event.logits
         counters, gpu = self._session.transformer.executor.counters, self._session.model.gpu
         slots = None if gpu is None else gpu.expert_slots
         if slots is not self._slots:  # the model was placed again
@@ -94,12 +98,7 @@ class Inspection:
         self._rows.append(
             _Noted(
                 event.token_id,
-                best.ids.copy(),
-                best.scores.copy(),
-                logits.item(event.token_id),
-                best.total,
                 now - self._left,
-                len(self._prompt) + len(self._rows),
                 counters.tokens,
                 counters.layers.copy(),
                 counters.on_gpu,
@@ -108,7 +107,18 @@ class Inspection:
             )
         )
         self._active.note(len(self._rows) - 1)
+        if len(self._rows) - len(self._likely) == len(self._logits):
+            self._find_likely()
         self._left = time.perf_counter()
+
+    def _find_likely(self) -> None:
+        """Find the most likely tokens from the logits of the last rows."""
+        if self._logits is None:
+            return
+        best = self._best = self._best or TopScores(min(TOP, self._logits.shape[1]))
+        for one, logits in zip(self._rows[len(self._likely) :], self._logits, strict=False):
+            best.find(logits)
+            self._likely.append(_Likely(best.ids.copy(), best.scores.copy(), logits.item(one.token), best.total))
 
     def close(self) -> None:
         """Stop counting neurons for this record."""
@@ -117,14 +127,15 @@ class Inspection:
     def event(self, request_id: str) -> protocol.Inspected:
         """Return everything that was recorded; of a very long answer, without the values of each layer."""
         self._active.ended()
-        rows, alone, active = self._likely(), [], self._active.bits_of()
+        self._find_likely()
+        rows, alone, active = self._likely_rows(), [], self._active.bits_of()
         for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
             run = one.counted - before.counted
             if not 0 <= run <= _LONGEST_RUN:  # the whole context was computed again
                 continue
             rows[place]["run"] = run
             if run == 1:
-                alone.append((place, one.counts - before.counts, before.position))
+                alone.append((place, one.counts - before.counts, len(self._prompt) + place - 1))
                 self._add_neurons(rows[place], before, one)
                 if place in active and "fired" in rows[place]:
                     rows[place]["active"] = _as_text(active[place])
@@ -140,7 +151,7 @@ class Inspection:
         spelt = self._session.model.tokenizer.token_bytes
         ids = {
             *self._prompt,
-            *(token for one in self._rows for token in one.ids.tolist()),
+            *(token for one in self._likely for token in one.ids.tolist()),
             *(one.token for one in self._rows),
         }
         texts = {str(token): spelt(token).decode("utf-8", "backslashreplace") for token in sorted(ids)}
@@ -149,17 +160,17 @@ class Inspection:
             request_id, self._prompt, rows, texts, n_neurons, "" if hot is None else _as_text(hot)
         )
 
-    def _likely(self) -> list[dict[str, Any]]:
+    def _likely_rows(self) -> list[dict[str, Any]]:
         """Return the rows of all tokens, with their probabilities and times."""
         if not self._rows:
             return []
-        scores = np.array([[*one.logits.tolist(), one.logit] for one in self._rows])
-        totals = np.array([[one.total] for one in self._rows])
+        scores = np.array([[*one.logits.tolist(), one.logit] for one in self._likely])
+        totals = np.array([[one.total] for one in self._likely])
         found = (np.exp(scores - scores[:, :1]) / totals).round(DIGITS).tolist()
         return [
-            {"id": one.token, "p": p[-1], "top": [list(pair) for pair in zip(one.ids.tolist(), p[:-1], strict=True)],
+            {"id": one.token, "p": p[-1], "top": [list(pair) for pair in zip(top.ids.tolist(), p[:-1], strict=True)],
              "us": round(1e6 * one.seconds)}
-            for one, p in zip(self._rows, found, strict=True)
+            for one, top, p in zip(self._rows, self._likely, found, strict=True)
         ]  # fmt: skip
 
     def _add_neurons(self, row: dict[str, Any], before: _Noted, one: _Noted) -> None:

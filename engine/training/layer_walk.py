@@ -326,9 +326,10 @@ class _Walk:
 
     def _through_experts(self, layer: int, x: F32, residual: F32, routing: Routing | None) -> F32:
         assert self._executor is not None, "models with experts are given one"
-        seen = self._executor.counters.per_neuron
-        before = None if seen is None else seen[layer].copy()
+        counters = self._executor.counters
+        before = None if counters.per_neuron is None else counters.per_neuron[layer].copy()
         added = self._executor.ffn(layer, x, residual, routing)
-        counts = None if seen is None or before is None else seen[layer] - before
+        after = counters.per_neuron
+        counts = None if before is None or after is None else after[layer] - before
         self._visit(LayerBatch(self._parts, layer, self._rows, residual, x, counts, routing))
         return added

@@ -104,18 +104,24 @@ class BrowserPage:
             self._inner: (_document(code, kind).encode(errors="replace"), self._page_headers()),
         }
         threading.Thread(target=self._server.serve_forever, name="browser-page", daemon=True).start()
-        self._end = threading.Timer(OPEN_S, self.close)
+        self._end = threading.Timer(OPEN_S, self._shut_down)
         self._end.daemon = True
         self._end.start()
 
     def close(self) -> None:
+        """Refuse all requests. A thread ends the server, which looks for its end only twice a second."""
         self._end.cancel()
+        self._pages = {}
+        threading.Thread(target=self._shut_down, name="browser-page-end", daemon=True).start()
+
+    def _shut_down(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer a request for one of the two addresses; everything else is not found."""
-        path = next((one for one in self._pages if secrets.compare_digest(one, request.path)), "")
+        pages = self._pages
+        path = next((one for one in pages if secrets.compare_digest(one, request.path)), "")
         if request.headers.get("Host") != f"127.0.0.1:{self.port}":
             self._refuse(request, 421)  # another name for this PC, such as one that an attacker's server gives out
         elif not path:
@@ -123,7 +129,7 @@ class BrowserPage:
         elif path == self._inner and request.headers.get("Sec-Fetch-Dest", "iframe") != "iframe":
             self._refuse(request, 403)  # without its frame, the page could navigate elsewhere
         else:
-            body, headers = self._pages[path]
+            body, headers = pages[path]
             self._send(request, 200, headers, body)
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: int) -> None:

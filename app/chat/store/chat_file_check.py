@@ -23,7 +23,7 @@ from app.chat.store.conversation import (
     WholeChat,
     interrupted,
 )
-from app.chat.store.json_steps import STEP_BYTES, TooManyContainersError, decoded, text_of
+from app.chat.store.json_steps import STEP_BYTES, TooManyContainersError, decoded, require_utf8
 from app.clients.servers import CHOICE
 from app.errors import ChatFileError
 from app.translation import tr
@@ -56,7 +56,8 @@ _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(Genera
 def parsed(data: bytes) -> list[WholeChat]:
     """Return the chats in a file's bytes. Raises ChatFileError. Cost: about ten times the bytes in memory."""
     try:
-        file = decoded(text_of(data), MOST_CONTAINERS)
+        require_utf8(data)
+        file = decoded(data, MOST_CONTAINERS)
     except UnicodeDecodeError:
         raise ChatFileError(tr("This file is not a text in UTF-8.")) from None
     except TooManyContainersError:

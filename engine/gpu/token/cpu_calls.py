@@ -79,7 +79,7 @@ class CpuCalls:
 
     def begin(self, counters: FfnCounters, n_later: int) -> None:
         """Prepare for a token that this many others follow in the run; negative: its result does not count."""
-        self.ffn.tallies.set_counts(counters.per_neuron if n_later >= 0 else None)
+        self.ffn.tallies.set_counts(counters.recent(1) if n_later >= 0 else None)
 
     def cold(self, i: int) -> list[Call]:
         """Return the calls over the layer's cold neurons, of which the GPU's predictor may select some.

@@ -55,7 +55,7 @@ class CpuExpertCalls:
 
         Then the CPU computes no experts of layers on the GPU for it.
         """
-        self.ffn.tallies.set_counts(counters.per_neuron if n_later >= 0 else None)
+        self.ffn.tallies.set_counts(counters.recent(1) if n_later >= 0 else None)
         self._growth[0] = self._slots.growth(n_later) if n_later >= 0 else 0.0
         self.missing.fill(0)
 

@@ -44,6 +44,7 @@ from native_kernels.cpu.runtime.simd import (
     i64,
     lowest_bit,
     operation,
+    put_byte,
     put_float,
     put_int,
     put_int32,
@@ -350,8 +351,8 @@ def _tally(args: int, lo: int, hi: int, worker: int) -> None:
         return
     for i in range(lo, hi):
         if get_float(h + 4 * i) != 0:
-            at = counts + 8 * (get_int32(ids + 4 * (i // width)) * width + i % width)
-            put_int(at, get_int(at) + 1)
+            at = counts + get_int32(ids + 4 * (i // width)) * width + i % width
+            put_byte(at, get_byte(at) + 1)
 
 
 @kernel

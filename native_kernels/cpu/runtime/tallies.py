@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from native_kernels.backend import F32, I64
+from native_kernels.backend import F32, I64, U8
 from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
 from native_kernels.cpu.runtime.simd import (
@@ -18,23 +18,24 @@ from native_kernels.cpu.runtime.simd import (
     bits_not_zero,
     floats,
     floats_part,
+    get_byte,
     get_int,
     get_int32,
     lowest_bit,
-    put_int,
+    put_byte,
 )
 
 GRAIN = 256
 
 
 class TallyBlock:
-    """Indirection through which calls find the counts, int64 of all neurons, or none. Calls are laid out only once."""
+    """Indirection through which calls find the counts (modulo 256), or none. Calls are laid out only once."""
 
     def __init__(self) -> None:
         self.at: I64 = aligned_empty(1, np.int64)
-        self._counts: I64 | None = None
+        self._counts: U8 | None = None
 
-    def set_counts(self, counts: I64 | None) -> None:
+    def set_counts(self, counts: U8 | None) -> None:
         """Set the counts for later runs; None turns counting off."""
         self._counts = counts
         self.at[0] = 0 if counts is None else address(counts)
@@ -69,15 +70,15 @@ def counts_at(block_at: int, first: int) -> int:
     if block_at == 0:
         return 0
     counts: int = get_int(block_at)
-    return counts if counts == 0 else counts + 8 * first
+    return counts if counts == 0 else counts + first
 
 
 @inline
 def tally_listed(counts: int, ids: int, lo: int, hi: int) -> None:
     """Increment the counts of the listed neurons lo to hi."""
     for i in range(lo, hi):
-        place = counts + 8 * get_int32(ids + 4 * i)
-        put_int(place, get_int(place) + 1)
+        place = counts + get_int32(ids + 4 * i)
+        put_byte(place, get_byte(place) + 1)
 
 
 @kernel
@@ -90,8 +91,8 @@ def _tally(args: int, lo: int, hi: int, worker: int) -> None:
         at, n = values + 4 * i, hi - i
         bits = bits_not_zero(floats(at)) if n >= LANES else bits_not_zero(floats_part(at, n))
         while bits != 0:
-            place = counts + 8 * (i + lowest_bit(bits))
-            put_int(place, get_int(place) + 1)
+            place = counts + i + lowest_bit(bits)
+            put_byte(place, get_byte(place) + 1)
             bits &= bits - 1
 
 

@@ -13,6 +13,7 @@ from engine.errors import ArtifactMismatchError, ContextOverflowError, InvalidRe
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import PER_TOKEN_LIMIT, ExactExecutor
 from engine.executor.sparse import SparseExecutor
+from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
@@ -75,6 +76,18 @@ def test_counts(relu: Loaded, pieces: list[int]) -> None:
     assert (exact.executor.counters.tokens, exact.executor.counters.active_share) == (0, None)
     assert exact.executor.counters.per_neuron is not None
     assert not exact.executor.counters.per_neuron.any()
+
+
+def test_counts_beyond_a_byte_add_up() -> None:
+    counters = FfnCounters(2, 3)
+    counters.record_per_neuron()
+    for _ in range(600):
+        recent = counters.recent(1)
+        assert recent is not None
+        recent[1, 2:] += 1
+    assert counters.take_per_neuron()[0].tolist() == [[0, 0, 0], [0, 0, 600]]
+    assert counters.per_neuron is not None
+    assert not counters.per_neuron.any()
 
 
 @pytest.mark.parametrize("n_tokens", [1, 9])

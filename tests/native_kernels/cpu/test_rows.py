@@ -53,7 +53,7 @@ def test_what_is_cut_both_ways_is_counted_once_and_shared_out(codec: str, monkey
     ids = np.arange(0, n, 2, dtype=np.int32)
     found = []
     for n_workers in (1, 3, 3):
-        block, tallied = tallies.TallyBlock(), np.zeros(2 * n, np.int64)
+        block, tallied = tallies.TallyBlock(), np.zeros(2 * n, np.uint8)
         block.set_counts(tallied)
         out, counts = np.zeros(d, np.float32), np.zeros(3, np.int64)
         buffers = sparse_ffn.Buffers.make(n, d, n_workers)
