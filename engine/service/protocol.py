@@ -384,7 +384,6 @@ class LoadedModelInfo:
     family: str
     activation: str
     parameters: int
-    weights_bytes: int  # in memory
     context: int  # tokens
     device: str  # "cpu" or "cuda"; the latter uses both sides, or the GPU alone
     device_reason: str  # why this device, in one line
@@ -394,7 +393,6 @@ class LoadedModelInfo:
     load_s: float
     sampling: dict[str, Any]  # the model's defaults, fields of SamplingConfig
     description: str = ""
-    has_chat_template: bool = True
     template: str = "own"  # chat template: the model's "own", or a built-in one's name
     template_reason: str = ""
     thinking: list[str] = field(default_factory=list)  # levels that can be chosen; fewer than two: no choice

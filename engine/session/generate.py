@@ -109,7 +109,7 @@ class StopRules:
 
 @dataclass
 class Turns:
-    """How an answer takes turns with others on the same thread.
+    """How an answer shares its thread with other answers, such as those of a batch.
 
     chunk_s: time that a chunk of its prompt should take at most, and after each of them an event without text comes;
     None: the prompt is computed at once. logits [V]: those after the answer's last token, which a batch has added to
@@ -126,7 +126,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Savings:
-    """What makes an answer faster and changes nothing else."""
+    """Work that an answer can reuse or skip: a restored prompt, guessed tokens. The text stays the same."""
 
     restored_tokens: int = 0  # of the prompt, just read into the cache
     restored_s: float = 0.0  # that this took, which counts as time of the answer
@@ -426,7 +426,7 @@ def _located(error: BrokenLogitsError, model: Transformer, history: Sequence[int
 
 
 class _Decode:
-    """The decoding of an answer, in runs of one token, or of several if guesses are worth computing."""
+    """Decode one answer: each run computes one token, or several if guesses are worth computing."""
 
     def __init__(self, model: Transformer, cache: KVCache, savings: Savings, cancelled: CancelCheck) -> None:
         self._model, self._cache, self._cancelled = model, cache, cancelled

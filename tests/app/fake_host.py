@@ -113,7 +113,7 @@ class FakeEngine:
         context = request.engine.get("context") or 512
         threads = request.engine.get("threads") or 1
         info = protocol.LoadedModelInfo(
-            self.name, request.model, "llama", "relu-glu", 1000, 4000, context, "cuda" if on_gpu else "cpu",
+            self.name, request.model, "llama", "relu-glu", 1000, context, "cuda" if on_gpu else "cpu",
             "36% of the neurons fit" if on_gpu else "CPU only: no NVIDIA driver is installed", threads, "exact",
             "It is a fake", 0.1, {}, "A fake for a model.", has_predictors=request.model == "fake-predictors",
             gpu="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
