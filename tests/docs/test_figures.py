@@ -102,10 +102,10 @@ def of_projects() -> list[str]:
 def of_consumer_pcs() -> list[str]:
     """The table of models within small budgets, row by row: three cells in one for 4, 6 and 8 CPUs."""
     found: dict[tuple[str, int], dict[int, Any]] = {}
-    for run in (newest("consumer-pcs-h100"), newest("consumer-pcs-h200")):  # the later one replaces rows
+    for run, on in ((newest("consumer-pcs-h100"), ""), (newest("consumer-pcs-h200"), ", H200")):
         for values in run["rows"]:
             row = dict(zip(run["columns"], values, strict=True))
-            found.setdefault((row["model"], row["budget_gib"]), {})[row["cores"]] = row
+            found.setdefault((row["model"] + on, row["budget_gib"]), {})[row["cores"]] = row
     rows = []
     for (model, budget), by_cores in sorted(found.items()):
         of = [by_cores.get(n) for n in (4, 6, 8)]
