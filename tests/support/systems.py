@@ -35,11 +35,9 @@ def kill(pid: int) -> None:
     psutil.Process(pid).kill()
 
 
-def children(recursive: bool = False, of: int | None = None) -> list[psutil.Process]:
-    """Return the processes that a process has started, this one by default. Wine adds its desktop to the first program
-    that needs it.
-    """
-    found = psutil.Process(of).children(recursive)
+def children(recursive: bool = False) -> list[psutil.Process]:
+    """Return the processes that this one has started. Wine adds its desktop to the first program that needs it."""
+    found = psutil.Process().children(recursive)
     return [child for child in found if "explorer.exe" not in child.cmdline()[0]] if UNDER_WINE else found
 
 

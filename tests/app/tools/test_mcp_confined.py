@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from mcp_cases import WINDOWS_VARIABLES, left_of
-from support.systems import ON_WINDOWS, UNDER_WINE, children, needs_links
+from support.systems import ON_WINDOWS, UNDER_WINE, needs_links
 
 from app.settings import paths
 from app.tools.mcp import confined
@@ -101,8 +101,8 @@ def test_secrets_are_in_no_command_line(private: Path) -> None:
     process.stdin.write(plan_of(server, private).to_line())
     process.stdin.flush()
     process.stdout.readline()
-    family = [psutil.Process(process.pid), *children(recursive=True, of=process.pid)]
-    assert len(family) == 2
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    assert len(family) >= 2  # on Windows perhaps the host of a console, too
     assert not any("hush" in word for one in family for word in one.cmdline())
     process.communicate(timeout=60)
 
