@@ -386,6 +386,10 @@ def said() -> list[tuple[str, str]]:
     of = f"{suite['files']} of {suite['files_in_all']} files of tests ran, {suite['passed']} tests passed"
     ended = f"{len(suite['failed'])} failed and {len(suite['stopped'])} were stopped"
     rows.append(("installing.md", f"{of}, {suite['skipped']} were skipped with a reason, {ended}"))
+    again = suite["again"]
+    of = f"Of the {again['files_changed']} files changed since then, {again['files']} ran again on 29 November"
+    rows.append(("installing.md", of))
+    rows.append(("installing.md", f"{again['passed']} tests passed, {len(again['failed'])} failed. The other"))
     rows.append(("installing.md", f"After a set-up of {set_up:.0f} s from an empty cache folder"))
     rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
     program = record("windows-wine-program-2026-11-28")

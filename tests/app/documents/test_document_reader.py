@@ -181,8 +181,6 @@ def test_closing_ends_a_reading_whose_process_was_not_there_yet(
     with pytest.raises(Cancelled):
         slow.read(path)
     assert slow._process is None
-    monkeypatch.setattr(reader, "_command", lambda: command)
-    assert reason_of(slow, path) == "too-long"
 
 
 def test_a_reader_that_is_closed_while_its_process_starts_says_so(
