@@ -109,10 +109,10 @@ def of_projects() -> list[str]:
 def of_consumer_pcs() -> list[str]:
     """The table of models within small budgets, row by row: three cells in one for 4, 6 and 8 CPUs."""
     found: dict[tuple[str, int], dict[int, Any]] = {}
-    for run in (newest("consumer-pcs-h100"), newest("consumer-pcs-h200")):  # the later one replaces rows
+    for run, on in ((newest("consumer-pcs-h100"), ""), (newest("consumer-pcs-h200"), ", H200")):
         for values in run["rows"]:
             row = dict(zip(run["columns"], values, strict=True))
-            found.setdefault((row["model"], row["budget_gib"]), {})[row["cores"]] = row
+            found.setdefault((row["model"] + on, row["budget_gib"]), {})[row["cores"]] = row
     rows = []
     for (model, budget), by_cores in sorted(found.items()):
         of = [by_cores.get(n) for n in (4, 6, 8)]
@@ -422,6 +422,10 @@ def said() -> list[tuple[str, str]]:
     of = f"{suite['files']} of {suite['files_in_all']} files of tests ran, {suite['passed']} tests passed"
     ended = f"{len(suite['failed'])} failed and {len(suite['stopped'])} were stopped"
     rows.append(("installing.md", f"{of}, {suite['skipped']} were skipped with a reason, {ended}"))
+    again = suite["again"]
+    of = f"Of the {again['files_changed']} files changed since then, {again['files']} ran again on 29 November"
+    rows.append(("installing.md", of))
+    rows.append(("installing.md", f"{again['passed']} tests passed, {len(again['failed'])} failed. The other"))
     rows.append(("installing.md", f"After a set-up of {set_up:.0f} s from an empty cache folder"))
     rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
     program = record("windows-wine-program-2026-11-28")

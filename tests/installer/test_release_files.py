@@ -131,6 +131,7 @@ def test_the_release_for_windows_is_made_with_what_was_tried_under_wine() -> Non
     )
     assert tried is not None
     assert f"innosetup --version={tried[1]}." in steps["Inno Setup"]
+    assert "".join(steps.values()).count("Start-Process") == 1, "in the function that looks at the exit code"
     names = list(steps)
     assert (
         names.index("Try it") < names.index("Pack it") < next(i for i, n in enumerate(names) if n and "installer," in n)

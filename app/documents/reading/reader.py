@@ -58,6 +58,7 @@ class DocumentReader:
         self._turn = threading.Lock()  # held while a file is read
         self._process: subprocess.Popen[bytes] | None = None
         self._n_files = 0
+        self._is_closed = False  # since the current file's turn began
 
     def read(self, path: Path, cancelled: Callable[[], bool] = lambda: False) -> Document:
         """Return what a file says. Raises ReadError, Cancelled. Cost: 0.2 s to start the process, then the file's."""
@@ -81,8 +82,8 @@ class DocumentReader:
 
     def close(self) -> None:
         """End the process. A file that is being read raises Cancelled. A later call starts another process."""
-        process, self._process = self._process, None
-        _end(process)
+        self._is_closed = True
+        self._stop()
 
     # --- a file
 
@@ -113,6 +114,7 @@ class DocumentReader:
     ) -> _T:
         """Send a file to the process and return what is made of its answer, a header and bytes. Closes the file."""
         with self._turn_of(cancelled, file):
+            self._is_closed = False
             is_fresh = self._process is None
             exchange = self._exchange(request, file, name, cancelled)
             if exchange.answer is None and exchange.failure is None and not is_fresh:
@@ -190,6 +192,9 @@ class DocumentReader:
         except OSError as error:
             raise _unreadable(name, error) from error
         self._process, self._n_files = process, 0
+        if self._is_closed:  # before the process could be ended
+            self._stop()
+            raise Cancelled
         timer = threading.Timer(_START_S, process.kill)
         timer.daemon = True
         timer.start()

@@ -166,6 +166,23 @@ def test_reading_ends_when_it_is_cancelled_closed_or_too_long(slow: DocumentRead
     assert slow._process is None
 
 
+def test_closing_ends_a_reading_whose_process_was_not_there_yet(
+    slow: DocumentReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    command = reader._command()
+
+    def closed_meanwhile() -> list[str]:
+        slow.close()
+        return command
+
+    monkeypatch.setattr(reader, "_command", closed_meanwhile)
+    with pytest.raises(Cancelled):
+        slow.read(path)
+    assert slow._process is None
+
+
 def test_a_reader_that_is_closed_while_its_process_starts_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,7 +102,7 @@ def test_secrets_are_in_no_command_line(private: Path) -> None:
     process.stdin.flush()
     process.stdout.readline()
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    assert len(family) == 2
+    assert len(family) >= 2  # on Windows perhaps the host of a console, too
     assert not any("hush" in word for one in family for word in one.cmdline())
     process.communicate(timeout=60)
 
