@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from app.clients.engine_status import EngineStatus, Phase, translated
 from app.translation import figure, noted, tr
 from app.units import NARROW, gigabytes, rate, seconds
-from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, GenerationResult, Live
+
+if TYPE_CHECKING:
+    from engine.machine.monitor import GpuSample, MachineSample
 
 UNKNOWN = "–"
 WINDOW_S = 60.0

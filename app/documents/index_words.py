@@ -6,9 +6,9 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 
-# Scripts without spaces between words: each character is a word.
-_ALONE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f\u0e00-\u0e7f])")
-_HYPHENED = re.compile(r"\b[^\W\d_]+(?:-[^\W\d_]+)+\b")
+# The patterns are compiled when they are first used. Scripts without spaces between words: each character is a word.
+_ALONE = "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f\u0e00-\u0e7f])"
+_HYPHENED = r"\b[^\W\d_]+(?:-[^\W\d_]+)+\b"
 _WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+")  # FTS5 takes "0.8" as a phrase
 MOST_WORDS = 64  # of a question
 _STEM_FROM, _STEM_LESS = 8, 3  # longer words are found by their beginnings as well, so other endings are found
@@ -47,17 +47,17 @@ _SILENT = [frozenset(words.split()) for words in _SILENT_WORDS.split("\n\n")]
 
 
 CHARS_PER_TOKEN = 3  # fewer than texts of most languages have, so that what is found fits
-_WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # scripts with about a token per character
+_WIDE = "[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]"  # scripts with about a token per character
 
 
 def weight(text: str) -> int:
     """Return a text's length in characters of which CHARS_PER_TOKEN make a token."""
-    return len(text) + (CHARS_PER_TOKEN - 1) * len(_WIDE.findall(text))
+    return len(text) + (CHARS_PER_TOKEN - 1) * len(re.findall(_WIDE, text))
 
 
 def words_of(text: str) -> str:
     """Return a text for the index: characters of scripts without spaces stand alone, and "e-bike" is "ebike" too."""
-    return _HYPHENED.sub(lambda found: f"{found[0]} {found[0].replace('-', '')}", _ALONE.sub(r" \1 ", text))
+    return re.sub(_HYPHENED, lambda found: f"{found[0]} {found[0].replace('-', '')}", re.sub(_ALONE, r" \1 ", text))
 
 
 def terms_of(

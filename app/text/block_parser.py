@@ -10,12 +10,17 @@ import re
 import unicodedata
 from collections.abc import Collection
 from itertools import accumulate, groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from markdown_it.token import Token
+from app.later import Later
+from app.text.markdown_blocks import GROWING, Block, CodeBlock, TableBlock, displayable
 
-from app.text.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
-from app.text.math_rules import GROWING
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+    from app.text import markdown_parser
+else:
+    markdown_parser = Later("app.text.markdown_parser")
 
 # One chunk. Parsing and layout take 15 ms for ordinary prose of this length, 60 ms for the worst known texts.
 STEP, STEP_LINES = 4000, 150
@@ -189,7 +194,7 @@ class BlockParser:
     def _settle(self, piece: str, complete: bool = False, must_settle: bool = False) -> bool:
         """Settle the closed blocks of a chunk: all but the last, and the last too if it is `complete` or fills the
         chunk. Return whether there is more to read."""
-        groups = read(piece, self._env)
+        groups = markdown_parser.read(piece, self._env)
         starts = [group[0].map[0] if group[0].map else 0 for group in groups]
         lines = piece.split("\n")
         parts = [index for index, group in enumerate(groups) if group[0].type in {"fence", "code_block", "math_block"}]
@@ -226,7 +231,7 @@ class BlockParser:
             return False
         items = [t.map[0] for t in last if t.type == "list_item_open" and t.level == 1 and t.map and t.map[0] > 0]
         if items and lines[items[-1]][:1].strip():  # the next chunk continues with another item
-            groups = read("\n".join(lines[: items[-1]]) + "\n", self._env)
+            groups = markdown_parser.read("\n".join(lines[: items[-1]]) + "\n", self._env)
             self._add(groups, lines)
             self._advance(lines, items[-1])
         else:
@@ -243,7 +248,7 @@ class BlockParser:
         begins = [self._from, *accumulate((len(line) + 1 for line in lines), initial=self._from)][1:]
         for group in groups:
             first, last = group[0].map or [0, len(lines)]
-            blocks = blocks_of(group, self._env)
+            blocks = markdown_parser.blocks_of(group, self._env)
             self.blocks += blocks
             self.spans += [(begins[first], begins[min(last, len(lines))])] * len(blocks)
             self.weight += sum(_weight(block) for block in blocks)
@@ -256,9 +261,9 @@ class BlockParser:
         """If the chunk ends in an open fence, perhaps in a list, settle what is before it."""
         inside = [index for index, token in enumerate(groups[-1]) if token.nesting >= 0]
         fence = groups[-1][inside[-1]]
-        if fence.type != "fence" or fence.map is None or is_closed(groups[-1]):
+        if fence.type != "fence" or fence.map is None or markdown_parser.is_closed(groups[-1]):
             return False
-        block = blocks_of(groups[-1], self._env)[-1]
+        block = markdown_parser.blocks_of(groups[-1], self._env)[-1]
         if not isinstance(block, CodeBlock):  # in a quote
             return False
         self._add(groups, lines)
@@ -300,9 +305,9 @@ class BlockParser:
         if self._open is not None:
             self.blocks[self._settled :] = [self._open.block(self._text[self._from :])]
         elif not self._ended:
-            groups = read(self._text[self._from :], _copied(self._env))
-            tail = [block for group in groups for block in blocks_of(group, self._env)]
-            if tail and isinstance(tail[-1], CodeBlock) and not is_closed(groups[-1]):
+            groups = markdown_parser.read(self._text[self._from :], _copied(self._env))
+            tail = [block for group in groups for block in markdown_parser.blocks_of(group, self._env)]
+            if tail and isinstance(tail[-1], CodeBlock) and not markdown_parser.is_closed(groups[-1]):
                 tail[-1] = CodeBlock(tail[-1].language, tail[-1].code, False, tail[-1].depth)
             self.blocks[self._settled :] = tail
 
@@ -315,7 +320,7 @@ class BlockParser:
         found = _DEFINITION.finditer(whole)
         lines = [line[0][:DEFINITION_LENGTH] for line, _ in zip(found, range(MOST_DEFINITIONS), strict=False)]
         if lines:
-            read("\n\n".join(lines), self._env)
+            markdown_parser.read("\n\n".join(lines), self._env)
         return bool(lines)
 
 

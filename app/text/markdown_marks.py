@@ -27,7 +27,6 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 _REFERENCE = re.compile(r"\[\^([^\]\s]{1,60})\]")
 _NOTE = re.compile(_REFERENCE.pattern + r":[ \t]*")
 _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
-SOURCE = "#source-"  # begins the address of a source's number
 _SOURCES = re.compile(r"\[(\d{1,5}(?:, ?\d{1,5}){0,20})\]")
 _CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1|\Z)|(`+)[^\n]*?\2", re.MULTILINE | re.DOTALL)
 

@@ -11,9 +11,9 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
+from app.text.markdown_blocks import GROWING
 from app.text.math_typeset import ENVIRONMENTS, MOST_CHARACTERS
 
-GROWING = "growing"  # key in the parser's environment: the text may continue
 OPEN = "open"  # info of a math_block without its end so far
 
 # As in Pandoc: no space inside the dollar signs and no digit after them, so "$5 and $10" stays money.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
@@ -342,7 +341,7 @@ def _mean(*values: Number) -> Number:
 
 
 def _median(*values: Number) -> Number:
-    return _divided(_total(statistics.median_low(values), statistics.median_high(values)), 2)
+    return _divided(_total(sorted(values)[(len(values) - 1) // 2], sorted(values)[len(values) // 2]), 2)
 
 
 _MANY = 10_000

@@ -7,22 +7,27 @@ There are no cookies, no referrer, no proxy and no compression.
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import re
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urljoin, urlsplit
 
+from app.later import Later
 from app.tools.tool_error import ToolError
 from engine import __version__
 from engine.errors import Cancelled
+
+if TYPE_CHECKING:
+    import http.client as http_client
+    import ssl
+else:
+    http_client, ssl = Later("http.client"), Later("ssl")
 
 MAX_BYTES = 4 << 20
 MAX_REDIRECTS = 5
@@ -208,7 +213,7 @@ class _Fetching:
             self.error = ToolError(f"The certificate of {self._address.host} is not trusted, so nothing was read.")
         except TimeoutError:
             self.error = ToolError(f"{self._address.host} does not answer.")
-        except (OSError, http.client.HTTPException):
+        except (OSError, http_client.HTTPException):
             self.error = ToolError(f"The connection to {self._address.host} failed or was lost.")
         except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
             self.error = error
@@ -282,8 +287,8 @@ class _Fetching:
             raise
         return protected
 
-    def _response(self, address: WebAddress, connection: socket.socket) -> http.client.HTTPResponse:
-        talk = http.client.HTTPConnection(address.host, address.port)
+    def _response(self, address: WebAddress, connection: socket.socket) -> http_client.HTTPResponse:
+        talk = http_client.HTTPConnection(address.host, address.port)
         talk.auto_open = 0  # it must never connect by itself, to an address that was not checked
         talk.sock = connection
         talk.putrequest("GET", address.path, skip_host=True, skip_accept_encoding=True)
@@ -294,7 +299,7 @@ class _Fetching:
         talk.endheaders()
         return talk.getresponse()
 
-    def _read(self, address: WebAddress, response: http.client.HTTPResponse) -> Fetched:
+    def _read(self, address: WebAddress, response: http_client.HTTPResponse) -> Fetched:
         if response.status >= 300 or response.status < 200:
             raise ToolError(_refusal(address.host, response.status))
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
@@ -324,7 +329,7 @@ def is_readable(kind: str) -> bool:
 
 
 def _refusal(host: str, status: int) -> str:
-    phrase = next((one.phrase for one in HTTPStatus if one == status), "")
+    phrase = http_client.responses.get(status, "")
     why = f"{host} answered {status}{f' ({phrase})' if phrase else ''}, so nothing was read."
     if status in (404, 410):
         return f"{why} The page does not exist. Check the address."

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gc
 import json
 import os
 import platform
@@ -90,9 +91,8 @@ def cpu_name() -> str:
 def child(what: str, folder: Path, engine: str = "process", threads: int | None = None) -> Any:
     command = [sys.executable, __file__, "--child", what, "--folder", str(folder), "--engine", engine]
     command += [] if threads is None else ["--threads", str(threads)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    )
+    environment = {"QT_QPA_PLATFORM": "offscreen", "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -135,6 +135,7 @@ def window(folder: Path, engine: str, threads: int | None = None) -> Any:
 
 def paint(folder: Path) -> float:
     """The time of day at the first paint."""
+    gc.disable()  # as the command line does
     app, hearth = window(folder, "process")
     moments: list[float] = []
     hearth.painted.connect(lambda: moments.append(time.time()))

@@ -21,7 +21,7 @@ SILENT = {
     "diagnostics.py", "shareable_log.py", "crash_notes.py", "engine_process.py",  # reports and details for others
     "desktop_bus.py", "desktop_motion.py", "single_instance.py", "thinking.py",  # names of programs, and marks
     "store.py", "store_file.py", "store_rescue.py", "store_search.py", "index_file.py",  # SQL, and details of failures
-    "math_rules.py", "math_symbols.py", "math_text.py", "math_typeset.py", "markdown_blocks.py",  # marks of texts
+    "math_rules.py", "math_symbols.py", "math_text.py", "math_typeset.py", "markdown_parser.py",  # marks of texts
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
     "chat_titles.py", "personas.py", "model_texts.py", "tool_error.py", "expression.py", "calculate.py",
     "page_fetch.py", "page_text.py", "web_page.py", "web_search.py",

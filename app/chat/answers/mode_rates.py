@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
@@ -58,6 +57,8 @@ class ModeRates:
 
     def of(self, model: str, device: str) -> dict[str, ModeRate]:
         """Return the rates of a model on a device ("cpu" or "cuda"), by mode."""
+        from statistics import median  # not needed for the first paint
+
         modes = self._rates.get(model, {}).get(device, {})
         return {mode: ModeRate(median(modes[mode]), len(modes[mode])) for mode in MEASURED_MODES if modes.get(mode)}
 

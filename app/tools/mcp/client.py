@@ -6,8 +6,6 @@ tools; never with Hearth. It ends when it was not used for a while, and with Hea
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import hashlib
 import logging
 import re
@@ -20,16 +18,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from app.later import Later
 from app.tools.call_text import unhidden
 from app.tools.mcp.server_list import Definition, ToolServer, ToolServerError, ToolServerList
 from app.tools.tool import Scope, Tool, ToolResult
 from app.translation import tr
 
 if TYPE_CHECKING:
+    import asyncio
+    from concurrent import futures
+
     from mcp import Client
 
     from app.tools.mcp.connection import Ask, Connection, Limits
     from app.tools.mcp.results import Prompt, Resource, Template
+else:
+    asyncio, futures = Later("asyncio"), Later("concurrent.futures")
 
 LONGEST_NAME = 64  # of a tool, for the model
 LOOK_EVERY_S = 0.05  # whether a call is cancelled
@@ -248,7 +252,7 @@ class McpTools:
         closing = asyncio.run_coroutine_threadsafe(self._close(), loop)
         try:
             closing.result(CLOSE_S)
-        except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
+        except (futures.TimeoutError, futures.CancelledError):
             log.info("not all MCP servers ended in time")
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_S)
@@ -274,13 +278,13 @@ class McpTools:
             work.close()
             raise
         running = asyncio.run_coroutine_threadsafe(work, loop)
-        while not concurrent.futures.wait([running], LOOK_EVERY_S).done:
+        while not futures.wait([running], LOOK_EVERY_S).done:
             if is_cancelled() or self._is_closed:
                 running.cancel()
                 raise ToolServerError(tr("The call was cancelled."))
         try:
             return running.result()
-        except concurrent.futures.CancelledError:
+        except futures.CancelledError:
             raise ToolServerError(tr("The call was cancelled.")) from None
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

@@ -9,15 +9,21 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QObject, QSize, Qt, Signal
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
-from app.diagrams import process
-from app.diagrams.plain_svg import PlainSvg
+from app.later import Later
 from app.text.web_html import DIAGRAM
 from app.ui.look import theme
+
+if TYPE_CHECKING:
+    from app.diagrams import process
+    from app.diagrams.plain_svg import PlainSvg
+else:
+    process = Later("app.diagrams.process")
 
 MOST_KEPT = 200  # drawings, of about 10 KB each
 

@@ -382,14 +382,16 @@ def _weight(role: str, family: str) -> int:
 
 
 @cache
-def load_fonts() -> None:
-    """Load the fonts that ship with Hearth, compressed by LZMA to less than half their size. A damaged one is left out.
+def load_fonts(italic: bool = False) -> None:
+    """Load the upright or the italic fonts that ship with Hearth, compressed by LZMA to less than half their size. A
+    damaged one is left out. The first paint needs no italic ones.
 
     Cost: 15 ms, once.
     """
     for file in sorted((asset_root() / "fonts").glob("*.ttf.z")):
         with contextlib.suppress(OSError, lzma.LZMAError):
-            QFontDatabase.addApplicationFontFromData(lzma.decompress(file.read_bytes()))
+            if ("Italic" in file.name) == italic:
+                QFontDatabase.addApplicationFontFromData(lzma.decompress(file.read_bytes()))
     families.cache_clear()
 
 

@@ -20,10 +20,10 @@ from app.ui.sidebar.rail import Rail
 from app.ui.sidebar.side_panel import SidePanel
 from app.ui.widgets.engine_card import dot_token, state_line
 from app.ui.widgets.floating import Scrim
-from engine.machine.monitor import MachineSample
 
 if TYPE_CHECKING:
     from app.models.model_rows import ModelRow
+    from engine.machine.monitor import MachineSample
 
 PANEL_PX = 256
 NARROW_BELOW_PX = 1080

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
-from app.text.markdown_marks import SOURCE
+from app.text.markdown_blocks import SOURCE, Block, CodeBlock, ProseBlock, TableBlock
 from app.text.plain_text import block_text
 from app.translation import tr
 from app.ui.look import theme

@@ -9,7 +9,6 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from app.chat.store.conversation import Attachment
-from app.text.markdown_marks import cited
 from app.translation import figure, tr, tr_n
 from app.ui.documents.document_labels import source_words
 from app.ui.look import theme
@@ -106,6 +105,8 @@ class AnswerSources(QWidget):
         self._fit()
 
     def _fill(self) -> None:
+        from app.text.markdown_marks import cited  # Markdown-it is not needed for the first paint
+
         had_focus = any(button.hasFocus() for button in self.buttons)
         while self._flow.count():
             self._flow.takeAt(0)

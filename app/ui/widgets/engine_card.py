@@ -5,6 +5,8 @@ With a GPU, a bar shows how much of its memory Hearth and other programs use. A 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
@@ -16,7 +18,9 @@ from app.ui.look.direction import set_margins
 from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Dot, IconButton, Label, MemoryBar, PlainButton, Progress
 from app.units import memory_of, rate, seconds
-from engine.machine.monitor import GpuSample, MachineSample
+
+if TYPE_CHECKING:
+    from engine.machine.monitor import GpuSample, MachineSample
 
 
 def dot_token(status: EngineStatus) -> str:

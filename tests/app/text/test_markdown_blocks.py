@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text import block_parser, markdown_blocks
+from app.text import block_parser, markdown_blocks, markdown_parser
 from app.text.block_parser import BlockParser, parse
 from app.text.markdown_blocks import (
     PAD,
@@ -230,13 +230,13 @@ def test_padding_of_inline_code_goes_when_text_is_copied() -> None:
 
 def test_an_append_parses_the_tail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    real = markdown_blocks._MD.parse
+    real = markdown_parser._MD.parse
 
     def counting(text: str, env: dict[str, object]) -> list[object]:
         parsed.append(len(text))
         return real(text, env)  # type: ignore[return-value]
 
-    monkeypatch.setattr(markdown_blocks._MD, "parse", counting)
+    monkeypatch.setattr(markdown_parser._MD, "parse", counting)
 
     def cost_of_the_next_word(paragraphs: int) -> int:
         parser = BlockParser()
@@ -260,8 +260,8 @@ def test_nesting_is_bounded_and_no_text_is_lost(mark: str) -> None:
     (block,) = parse(mark * 200 + "the words\n")
     assert isinstance(block, ProseBlock)
     assert "the words" in block.html
-    assert block.html.count("<table") <= markdown_blocks.QUOTES_DRAWN
-    assert block.html.count("<ul") + block.html.count("<ol") <= markdown_blocks.MAX_LEVEL // 2
+    assert block.html.count("<table") <= markdown_parser.QUOTES_DRAWN
+    assert block.html.count("<ul") + block.html.count("<ol") <= markdown_parser.MAX_LEVEL // 2
     assert_balanced(block.html)
 
 
@@ -318,7 +318,7 @@ def test_a_long_table_draws_its_first_rows_and_keeps_the_others() -> None:
     _, table, after = parse(f"Look:\n\n| n | b |\n|---|---|\n{rows}\nAfter\n")
     assert isinstance(table, TableBlock)
     drawn = table.html.count("<tr>") - 1
-    assert 0 < drawn <= markdown_blocks.MOST_CELLS
+    assert 0 < drawn <= markdown_parser.MOST_CELLS
     assert table.rest == "".join(rows.splitlines(keepends=True)[drawn:])
     assert table.head == "| n | b |\n|---|---|\n"
     assert isinstance(after, ProseBlock)
@@ -342,13 +342,13 @@ def test_a_step_settles_a_bounded_number_of_code_blocks_and_formulas(unit: str) 
 
 def test_no_step_parses_more_than_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    real = markdown_blocks._MD.parse
+    real = markdown_parser._MD.parse
 
     def counting(text: str, env: dict[str, object]) -> list[object]:
         parsed.append(len(text))
         return real(text, env)  # type: ignore[return-value]
 
-    monkeypatch.setattr(markdown_blocks._MD, "parse", counting)
+    monkeypatch.setattr(markdown_parser._MD, "parse", counting)
     for unit in ("x", "word ", "a\n", "- [a\n", "> ", "[a]: b\n\n"):  # three steps' worth, and as many lines and more
         parse(unit * (3 * block_parser.STEP // len(unit)))
     assert max(parsed) <= max(block_parser.STEP, block_parser.MOST_DEFINITIONS * (block_parser.DEFINITION_LENGTH + 2))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QImage, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.diagrams.plain_svg import PlainSvg
 from app.translation import tr
 from app.ui.look import diagrams, theme
+
+if TYPE_CHECKING:
+    from app.diagrams.plain_svg import PlainSvg
 
 MOST_HIGH = 1400  # px at zoom 1: a higher one is scaled down
 _numbers = count()

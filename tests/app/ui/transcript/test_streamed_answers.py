@@ -28,7 +28,7 @@ from support.shown_text import numbers_in
 from app.chat.answers.answer_labels import facts_of
 from app.chat.store.conversation import MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
-from app.text import markdown_blocks
+from app.text import markdown_parser
 from app.text.block_parser import STEP
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.stat_line import StatLine
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.gui
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     counts = {"setHtml": 0, "html": 0, "parse": 0, "parsed": 0}
     set_html: Callable[..., None] = TextView.setHtml
-    parse = markdown_blocks._MD.parse
+    parse = markdown_parser._MD.parse
 
     def counting_html(self: TextView, html: str) -> None:
         counts["setHtml"] += 1
@@ -60,7 +60,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return parse(text, env)
 
     monkeypatch.setattr(TextView, "setHtml", counting_html)
-    monkeypatch.setattr(markdown_blocks._MD, "parse", counting_parse)
+    monkeypatch.setattr(markdown_parser._MD, "parse", counting_parse)
     return counts
 
 

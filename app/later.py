@@ -1,0 +1,27 @@
+"""Modules that the first paint of the window doesn't need: imported when they are first used, or one by one after it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_names: list[str] = []
+
+
+class Later:
+    """A module of this name, from any thread. Type checkers see an import under TYPE_CHECKING in its place."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        _names.append(name)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+def import_next() -> bool:
+    """Import the next of these modules. Returns whether there was one. Cost: at most 30 ms."""
+    if _names:
+        import_module(_names.pop())
+        return True
+    return False
