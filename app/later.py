@@ -1,4 +1,4 @@
-"""Modules that the first paint of the window doesn't need: imported when they are first used, or one by one after it."""
+"""Modules that the first paint of the window doesn't need: imported at their first use, or one by one after it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ class Later:
 def import_next() -> bool:
     """Import the next of these modules. Returns whether there was one. Cost: at most 30 ms."""
     if _names:
-        import_module(_names.pop())
+        import_module(_names.pop(0))
         return True
     return False

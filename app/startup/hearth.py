@@ -142,7 +142,7 @@ class Hearth(QObject):
     def start(self) -> None:
         """Start chats, engine and machine monitor, each in its own thread."""
         self.painted.emit()
-        theme.load_fonts(italic=True)
+        theme.load_fonts("italic")
         self._later = QTimer(self, interval=IMPORT_EVERY_MS)  # so that no click or key pays for it
         self._later.timeout.connect(lambda: import_next() or self._later.stop())
         self._later.start()

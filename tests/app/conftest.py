@@ -108,7 +108,7 @@ def large_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def qapp(qapp: QApplication) -> QApplication:
     """Qt's offscreen platform has no font on Windows, and PDF files without one contain no text."""
     if ON_WINDOWS:
-        theme.load_fonts()
+        theme.load_fonts("upright")
     qapp.setDoubleClickInterval(100)  # tests that click twice wait for longer than that
     return qapp
 

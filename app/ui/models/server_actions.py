@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QWidget
 
 from app.chat.message_action import MessageAction
 from app.clients.servers import Place
+from app.later import Later
 from app.translation import tr
-from app.ui.models.server_dialog import ServerDialog
 from app.ui.widgets.floating import confirm
 from app.user_messages import UserMessage
 
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.servers.servers_controller import ServersController
     from app.ui.chat.chat_page import ChatPage
+    from app.ui.models import server_dialog
     from app.ui.models.model_menu import ModelMenu
     from app.ui.models.models_page import ModelsPage
+else:
+    server_dialog = Later("app.ui.models.server_dialog")
 
 
 class ServerActions(QObject):
@@ -36,7 +39,7 @@ class ServerActions(QObject):
     ) -> None:
         super().__init__(window)
         self._window, self._page, self._menu, self._chat, self.servers = window, page, menu, chat, servers
-        self._dialog: ServerDialog | None = None
+        self._dialog: server_dialog.ServerDialog | None = None
         self._models: ModelsPage | None = None
         page.composer.stay_requested.connect(partial(servers.choose, None))
         menu.place_chosen.connect(lambda place: self.send_there(place, menu.again))
@@ -96,7 +99,7 @@ class ServerActions(QObject):
     # --- entering
 
     def add(self) -> None:
-        dialog = self._open(ServerDialog(self._window))
+        dialog = self._open(server_dialog.ServerDialog(self._window))
         dialog.entered.connect(self.servers.add)
 
     def edit(self, server_id: str) -> None:
@@ -104,7 +107,7 @@ class ServerActions(QObject):
         server = self.servers.book.get(server_id)
         if server is None:
             return
-        dialog = self._open(ServerDialog(self._window, server))
+        dialog = self._open(server_dialog.ServerDialog(self._window, server))
         dialog.entered.connect(lambda name, _, key, models: self.servers.change(server_id, name, key, models))
         dialog.remove_requested.connect(partial(self._ask_remove, server_id))
 
@@ -115,7 +118,7 @@ class ServerActions(QObject):
             if self._dialog is not None:
                 self._dialog.key.setFocus()
 
-    def _open(self, dialog: ServerDialog) -> ServerDialog:
+    def _open(self, dialog: server_dialog.ServerDialog) -> server_dialog.ServerDialog:
         dialog.look_requested.connect(self.servers.look)
         dialog.finished.connect(self._closed)
         self._dialog = dialog

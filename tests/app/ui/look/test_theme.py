@@ -131,6 +131,7 @@ def test_inter_ships_with_hearth_in_three_weights_and_italic(qtbot: QtBot, qapp:
         font.setPixelSize(200)  # widths are whole pixels under Wine
         widths.append(QFontMetricsF(font).horizontalAdvance("Wide"))
     assert widths == sorted(set(widths)), "each weight has its own file"
+    theme.load_fonts("italic")
     italic = theme.font("body")
     italic.setItalic(True)
     assert QFontInfo(italic).styleName() == "Italic", "not slanted by Qt"
@@ -218,9 +219,9 @@ def test_set_property_has_the_rule_looked_up_again(qtbot: QtBot) -> None:
 def test_a_damaged_font_is_left_out(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fonts = tmp_path / "fonts"
     fonts.mkdir()
-    (fonts / "Inter-Regular.ttf.z").write_bytes(b"damaged")
+    (fonts / "upright.z").write_bytes(b"damaged")
     monkeypatch.setattr(theme, "asset_root", lambda: tmp_path)
-    theme.load_fonts.__wrapped__()
+    theme.load_fonts.__wrapped__("upright")
 
 
 def test_a_change_in_turns_paints_the_window_once_it_is_complete(qtbot: QtBot, qapp: QApplication) -> None:
