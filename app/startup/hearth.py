@@ -18,7 +18,6 @@ from app.chat.store.operations import Operations
 from app.clients.clients import Clients
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import LaunchRequest, SingleInstance
-from app.later import import_next
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.servers.local_server import LocalServer
@@ -28,7 +27,6 @@ from app.settings import AppPaths, AppSettings, save_settings
 from app.startup.all_tools import AllTools
 from app.ui.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
-from app.ui.look import theme
 from app.ui.main_window import MainWindow
 from app.ui.projects.chat_projects import ChatProjects
 from app.user_messages import UserMessage, describe
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IMPORT_EVERY_MS = 100
 THREADS_END_WITHIN_S = 5.0
 
 
@@ -142,10 +139,6 @@ class Hearth(QObject):
     def start(self) -> None:
         """Start chats, engine and machine monitor, each in its own thread."""
         self.painted.emit()
-        theme.load_fonts("italic")
-        self._later = QTimer(self, interval=IMPORT_EVERY_MS)  # so that no click or key pays for it
-        self._later.timeout.connect(lambda: import_next() or self._later.stop())
-        self._later.start()
         self.worker.start()
         self.choices.read()  # a small file; the model is loaded with these choices
         self.servers.read()  # before any chat is opened
