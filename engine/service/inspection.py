@@ -187,6 +187,8 @@ class Inspection:
 
     def _experts(self) -> list[list[int] | None]:
         """Return the experts of the last token of each layer."""
+        if not self._session.model.opened.config.n_experts:
+            return []
         decoder = self._session.transformer.decoder
         found = [] if decoder is None else [None if ids is None else ids.tolist() for ids in decoder.chosen_experts()]
         if self._slots is not None and found:  # each choice makes an expert hotter
