@@ -130,7 +130,7 @@ class GpuPrefill:
         return self._cpu.executor.counters
 
     @property
-    def tiles(self) -> tuple[int, int]:
+    def buffers(self) -> tuple[int, int]:
         """Buffers of streamed weights in the latest chunk that the GPU gathered, and that the CPU filled."""
         return self._cold.gathered, self._cold.filled
 

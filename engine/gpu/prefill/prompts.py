@@ -135,7 +135,7 @@ class Prompts:
         "both", or "" if none were.
         """
         assert self._prefill is not None, "it is open"
-        gathered, filled = self._prefill.tiles
+        gathered, filled = self._prefill.buffers
         return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
 
     def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
