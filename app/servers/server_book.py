@@ -49,9 +49,9 @@ class ServerBook(VersionedFile):
         """Add a server or replace the one with its id. Returns it with a unique name."""
         others = [other.name for other in self.servers if other.id != server.id]
         name = " ".join(server.name.split())[:NAME_LENGTH] or server.host
-        kept = replace(server, name=free_name(name, others), models=server.models[:MAX_MODELS])
-        self._servers[server.id] = kept
-        return kept
+        stored = replace(server, name=free_name(name, others), models=server.models[:MAX_MODELS])
+        self._servers[server.id] = stored
+        return stored
 
     def remove(self, server_id: str) -> None:
         self._servers.pop(server_id, None)

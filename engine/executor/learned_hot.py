@@ -106,7 +106,7 @@ class LearnedHot:
 
 
 def read_heat(opened: OpenedModel) -> F32 | None:
-    """Return the heat [L, E] of a model's experts in choices that earlier runs kept; None without any."""
+    """Return the heat [L, E] of a model's experts in choices that earlier runs saved; None without any."""
     if not opened.config.n_experts:
         return None
     counts = read_activity(opened).counts

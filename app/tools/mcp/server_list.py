@@ -40,7 +40,7 @@ _LATIN = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class ToolServerError(Exception):
-    """A server that cannot be used or kept as it is. The message is a sentence for users."""
+    """A server that cannot be used or stored as it is. The message is a sentence for users."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -150,9 +150,9 @@ class ToolServerList(VersionedFile):
         name = " ".join(server.name.split())[:NAME_LENGTH] or tr("MCP server")
         name = free_name(name, [other.name for other in self.servers if other.id != server.id])
         approved = server.approved if before is None or before.target == server.target else ()
-        kept = checked(replace(server, name=name, approved=approved), self._places)
-        self._servers[server.id] = kept
-        return kept
+        stored = checked(replace(server, name=name, approved=approved), self._places)
+        self._servers[server.id] = stored
+        return stored
 
     def check(self, server: ToolServer) -> None:
         """Raise ToolServerError if the server cannot be used. Changes nothing."""

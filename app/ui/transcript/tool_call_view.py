@@ -238,8 +238,8 @@ class ServerQuestion(QFrame):
         elif question.asks_secret:
             self.note.setText(
                 tr(
-                    "This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only "
-                    "if you trust this server."
+                    "This looks like a request for a password or key. Hearth cannot tell who receives it. "
+                    "Enter it only if you trust this server."
                 )
             )
             self.note.set_look("small", "warn")

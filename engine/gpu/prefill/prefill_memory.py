@@ -221,7 +221,7 @@ class PrefillMemory:
     """The GPU memory and the pinned host memory of prefill, until `close`. Addresses are GPU addresses."""
 
     def __init__(self, ops: GpuPrefillOps, sizes: Sizes) -> None:
-        """Raises: CudaOutOfMemoryError; nothing is kept then."""
+        """Raises: CudaOutOfMemoryError; nothing stays allocated."""
         self.sizes, self._ops = sizes, ops
         offsets, n_bytes = sizes.offsets()
         t = sizes.positions
@@ -421,7 +421,7 @@ class StateCopies:
     """Copies states to host memory, one after another, while the GPU continues. n_bytes: pinned."""
 
     def __init__(self, ops: GpuPrefillOps, n_bytes: int) -> None:
-        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        """Raises: CudaOutOfMemoryError, CudaError; nothing stays allocated."""
         self._stream, self._pinned = ops.stream, PinnedMemory(ops.device, n_bytes)
         try:
             self._arrived = Event(ops.device)
