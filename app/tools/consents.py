@@ -1,4 +1,4 @@
-"""What the user allowed tools to do in a folder of chats, in a small JSON file in the config folder. No Qt."""
+"""The user's lasting consents to tool calls, by folder of chats, in a small JSON file in the config folder. No Qt."""
 
 from __future__ import annotations
 

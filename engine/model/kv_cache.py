@@ -1,4 +1,4 @@
-"""What a conversation keeps of its tokens: keys and values, and the state of layers that recur."""
+"""The state that a conversation has of its tokens: keys and values, and the state of layers that recur."""
 
 from __future__ import annotations
 

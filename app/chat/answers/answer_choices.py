@@ -28,7 +28,7 @@ NAMES = ("persona", "preset", "sampling", "mode", "thinking", "tools", "document
 
 @dataclass(frozen=True)
 class Chosen:
-    """What applies to a chat. sampling: changed by hand, on top of the preset."""
+    """The answer settings that apply to a chat. sampling: changed by hand, on top of the preset."""
 
     persona: Persona | None
     preset: Preset

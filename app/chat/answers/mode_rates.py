@@ -34,7 +34,7 @@ class ModeRate:
 
 
 class ModeRates(VersionedFile):
-    """One for the user; saved across restarts."""
+    """The measured rates of all models; saved across restarts."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Read nothing. path: None keeps everything in memory."""

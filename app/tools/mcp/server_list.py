@@ -61,7 +61,7 @@ class Definition:
 
     @property
     def label(self) -> str:
-        """What the server calls it for users."""
+        """The server's display name for the tool."""
         hint = self.annotations.get("title")
         return self.title or (hint if isinstance(hint, str) else "") or self.name
 
@@ -117,7 +117,7 @@ class ToolServer:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a file of another program holds. servers: all off. refused: names, and why each cannot be used."""
+    """The servers in a file of another program. servers: all off. refused: names, and why each cannot be used."""
 
     servers: tuple[ToolServer, ...]
     refused: tuple[tuple[str, str], ...] = ()

@@ -43,7 +43,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class ToolWords:
-    """What the rows need to know of the chat and its tools.
+    """The facts about the chat and its tools that the rows show.
 
     titles: of the known tools, by name. has_folder: whether the chat is in a folder, so that consent can cover it.
     questions: of servers, by the ids of the calls during which they came.
