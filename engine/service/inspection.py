@@ -47,7 +47,7 @@ def _as_text(bits: NDArray[np.uint8]) -> str:
 
 
 class _Noted(NamedTuple):
-    """What was copied of one token. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has it."""
+    """The copied values of one token. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has it."""
 
     token: int
     seconds: float
