@@ -28,7 +28,7 @@ class StoreError(Exception):
 
 @dataclass(frozen=True)
 class RescueReport:
-    """What was wrong when the chats were opened, and the result."""
+    """The damage found when the chats were opened, and the result of the repair."""
 
     error: StoreError  # its kind says what was wrong
     conversations: int  # copied

@@ -115,7 +115,7 @@ BUG = noted("It didn't work. Your chats and models are safe.")
 # What the library's process says in a sentence of its own, with places for names and reasons. The window shows it
 # in the user's language. Those with a fixed text come first where another would fit, too.
 FACTS = (
-    noted("The access token cannot be kept in {place}: {why}."),
+    noted("Couldn't store the access token in {place}: {why}."),
     noted("{what} cannot be deleted: {why}."),
     noted("The copy of {what} differs from the original."),
     noted("{what} cannot be written: {why}."),

@@ -148,12 +148,12 @@ _ENGINE_WORDS: dict[str, _Words] = {
     "GatedModelError": _Words("", during="download"),
     "DownloadDamagedError": _Words("", during="download"),
     "RemoteServerError": _Words(
-        "{fact} {hint}", noted("The server did not answer properly. What was written until then is kept."),
+        "{fact} {hint}", noted("The server did not answer properly. The text so far is kept."),
         during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
     ),
     "RemoteUnreachableError": _Words(
-        noted("{fact} What was written until then is kept."),
-        noted("The server cannot be reached. What was written until then is kept."),
+        noted("{fact} The text so far is kept."),
+        noted("The server cannot be reached. The text so far is kept."),
         during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
     ),
     "RemoteKeyError": _Words(
@@ -171,8 +171,8 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "{fact}", noted("The GPU cannot be used on this PC."), remedies=(Action.USE_ANY, Action.RETRY_LOAD),
     ),
     "DeviceFailedError": _Words(
-        noted("{fact} What was written until then is kept, and the model is being loaded again."),
-        noted("The GPU stopped working. What was written until then is kept, and the model is being loaded again."),
+        noted("{fact} The text so far is kept, and the model is being loaded again."),
+        noted("The GPU stopped working. The text so far is kept, and the model is being loaded again."),
         during="answer", remedies=(Action.SEND_AGAIN, Action.USE_CPU),
     ),
     "KernelUnavailableError": _Words("{fact}", noted("Part of the engine does not run on this PC's CPU.")),
@@ -188,7 +188,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
     ),
     "ServerError": _Words("{fact}", noted("The local server could not be switched on."), during="answer"),
     "EngineProcessError": _Words(
-        noted("The engine stopped in the middle of it. What was written until then is kept."), during="answer"
+        noted("The engine stopped in the middle of it. The text so far is kept."), during="answer"
     ),
     "ProtocolError": _Words(
         noted("The window and the engine have different versions. Install Hearth again."),
@@ -213,7 +213,7 @@ _FILE_TITLES = {"export": noted("Couldn't export the chats"), "import": noted("C
 
 _BUG_SENTENCES: dict[During | None, str] = {
     "load": noted("The model could not be loaded. Your chats are safe."),
-    "answer": noted("The answer ends here; what was written until then is kept. Your chats are safe."),
+    "answer": noted("The answer ends here; the text so far is kept. Your chats are safe."),
     None: noted("Something did not work as it should. Your chats are safe."),
 }
 _INSTALL_AGAIN = noted("If this continues, install Hearth again.")
@@ -279,14 +279,14 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
     if restarting:
         return _message(
             tr("The engine stopped"),
-            tr("It is starting again by itself. Every word of the chat is kept."),
+            tr("It is restarting. Nothing in the chat is lost."),
             details,
             "warn",
             Action.SEND_AGAIN,
         )
     return _message(
         tr("The engine keeps stopping"),
-        tr("It stopped several times in a row and is not started again by itself. Every word of the chat is kept."),
+        tr("It stopped several times in a row, so Hearth does not restart it. Nothing in the chat is lost."),
         details,
         "bad",
         Action.RESTART_ENGINE,
@@ -412,7 +412,7 @@ def _rescue_message(report: RescueReport) -> UserMessage:
             details += "\n" + tr("The damaged file is kept as {name}.", name=report.kept_aside)
         return _message(
             tr("The file of your chats was damaged"),
-            f"{found} {tr('It is kept beside a new one.')}",
+            f"{found} {tr('It was kept next to a new one.')}",
             details,
             "warn",
             Action.OPEN_DATA_FOLDER,

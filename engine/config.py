@@ -400,7 +400,7 @@ class ModelConfig:
 
     @property
     def recurrence(self) -> DeltaSpec | ShortConvSpec | None:
-        """What the layers with a state have instead of attention; None if no layer has a state."""
+        """The operator that replaces attention in layers with a state; None without such layers."""
         return self.short_conv if self.delta is None else self.delta
 
     @property

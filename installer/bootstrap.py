@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def side_by_side() -> list[str]:
-    """What has pytest run on several processors; each worker that runs dry takes tests from the others.
+    """Return pytest's options for several CPUs; an idle worker takes tests from the others.
 
     There is one more than processors, because tests wait at times. A worker takes up to 2 GB of memory, so there are
     four at most; `test -- -n 0` runs all in one process.

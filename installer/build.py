@@ -136,7 +136,7 @@ def freeze(python: Path, progress: setup_progress.Progress) -> None:
 
 
 def make_packages(number: str, progress: setup_progress.Progress) -> list[Path]:
-    """What people download, and its SBOM, in dist/. Raises: BuildError."""
+    """Build the packages for users and their SBOM in dist/. Raises: BuildError."""
     DIST.mkdir(exist_ok=True)
     tree = linux_packages.Tree(PROGRAM, BUILD, ROOT, number)
     made = [sbom.write(PROGRAM, DIST / f"hearth-{number}-{sys.platform}.cdx.json", number, tree.made_at_s)]

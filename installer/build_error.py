@@ -1,4 +1,4 @@
-"""What can go wrong while Hearth is being built: one sentence and the next act."""
+"""Errors of a build of Hearth: one sentence and the remedy."""
 
 from __future__ import annotations
 

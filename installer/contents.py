@@ -1,4 +1,4 @@
-"""What belongs into the built program and what does not: packages, files of our own, and parts that nobody needs.
+"""Lists what the built program contains and leaves out: packages, our own files, and unused parts.
 
 It looks only; installer/hearth.spec hands what it says to PyInstaller.
 """

@@ -42,7 +42,7 @@ _NO_NEED = re.compile(r"^(libcuda|libnvidia|libtbb|libgtk|libgdk|libatk|libcairo
 
 
 class Tree:
-    """What both packages are made of."""
+    """The files of both packages."""
 
     def __init__(self, program: Path, build: Path, root: Path, version: str) -> None:
         self.program, self.build, self.root, self.version = program, build, root, version

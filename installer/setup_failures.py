@@ -1,4 +1,4 @@
-"""What can go wrong while Hearth is being set up, as one sentence and the next act.
+"""Errors during the setup of Hearth, as one sentence and the remedy.
 
 It reads pip's words and decides nothing else: it neither runs pip nor prints.
 """

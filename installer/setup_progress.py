@@ -17,7 +17,7 @@ QUIET, NORMAL, VERBOSE = 0, 1, 2
 
 
 class Progress:
-    """One line a stage: its words, then its time; on a terminal the line lives while the stage runs."""
+    """Prints one line per stage: its text, then its time. On a terminal, the line is updated while the stage runs."""
 
     def __init__(self, level: int = NORMAL, stream: TextIO | None = None) -> None:
         self.level = level
@@ -40,7 +40,7 @@ class Progress:
         self._end(f"{time.monotonic() - self._began:.1f} s")
 
     def detail(self, text: str) -> None:
-        """What the stage is at just now; seen on a terminal only. No words change nothing."""
+        """Show the current step of the stage, on a terminal only. An empty text changes nothing."""
         if text:
             self._detail = text
             self.tick()
@@ -95,7 +95,7 @@ _RETRYING = re.compile(r"Retrying \(Retry\(total=(\d+)")
 
 
 def pip_line_in_words(line: str) -> str:
-    """What one line of pip's output means for the person who waits; "" when it means nothing."""
+    """Return a line of pip's output as a message for the user; "" if it says nothing to users."""
     retrying = _RETRYING.search(line)
     if retrying:
         return f"the network does not answer, trying again ({retrying.group(1)} tries left)"

@@ -69,7 +69,7 @@ class Venv:
         return self.path / "lib" / f"python{major}.{minor}" / "site-packages"
 
     def read_stamp(self) -> dict[str, Any]:
-        """What the last finished set-up recorded; empty when none finished."""
+        """Return the record of the last finished setup; empty if none finished."""
         try:
             stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
         except (OSError, ValueError):

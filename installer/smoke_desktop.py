@@ -19,7 +19,7 @@ _STARTS_WITHIN_S = 30.0
 
 
 class SmokeTestError(Exception):
-    """What went wrong, in words."""
+    """A failure of the smoke test, as a sentence."""
 
 
 class Desktop(Protocol):

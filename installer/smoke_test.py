@@ -40,7 +40,7 @@ _ENDED_WELL = ("complete", "length")
 
 @dataclass(frozen=True)
 class Found:
-    """What was seen. Seconds from the start of the program, or from the sent message for first_answer_s."""
+    """The observations. Seconds from the start of the program, or from the sent message for first_answer_s."""
 
     first_window_s: float
     first_answer_s: float  # the kernels of answers are compiled in it
@@ -79,7 +79,7 @@ def smoke_test(folder: Path) -> Found:
 
 
 def environment(home: Path, desktop: Desktop) -> dict[str, str]:
-    """What the program gets: a home of its own, a screen, and nothing of the person's that runs this."""
+    """Return the program's environment: a home of its own, a screen, and nothing of the current user's."""
     nothing = home / "empty"
     runtime = home / "runtime"
     for folder in (nothing, runtime):
@@ -125,7 +125,7 @@ def check_training(folder: Path, home: Path, desktop: Desktop) -> None:
 
 
 def start_and_ask(folder: Path, home: Path, desktop: Desktop, n_answers: int) -> tuple[float, float, str]:
-    """One life of the program, at the end of which that many answers are kept.
+    """Run the program once; at its end that many answers are stored.
 
     Returns how long the window took, how long the answer, and the answer.
     """
@@ -174,7 +174,7 @@ def program(folder: Path, name: str) -> Path:
 
 
 def wait_for(look: Callable[[], Any], within_s: float, process: subprocess.Popen[bytes], words: str, log: Path) -> Any:
-    """What `look` returns as soon as it is something. Raises: SmokeTestError."""
+    """Return the first result of `look` that is not None or empty. Raises: SmokeTestError."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         if found := look():

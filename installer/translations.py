@@ -1,7 +1,7 @@
-"""Collects the window's words into Qt Linguist's files, and makes from those the ones that the window reads.
+"""Collect the window's texts into Qt Linguist's files, and compile these for the window.
 
-    python -m installer.translations          after words were changed: new ones come in unfinished, old ones go
-    python -m installer.translations --check  say what is missing; 1 where something is
+    python -m installer.translations          after texts were changed: add new ones as unfinished, remove old ones
+    python -m installer.translations --check  list missing translations; exit with 1 if there are any
 
 The .ts files in assets/translations are edited with Qt Linguist or by hand. The .qm.z files beside them are made from
 them and are in the repository too, so running Hearth needs no tool of Qt's. English is the source and has no file.
@@ -38,7 +38,7 @@ _TABLES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Words:
-    """What is to be translated. about: which of two meanings; counted: it has a form for each number."""
+    """A text to translate. about: which of two meanings; counted: it has a form for each number."""
 
     text: str
     about: str = ""
@@ -107,7 +107,7 @@ def collected() -> dict[Words, list[str]]:
 
 
 def read(language: str) -> dict[Words, Entry]:
-    """What a language's file holds; nothing where there is none."""
+    """Return the content of a language's file; empty if there is none."""
     path = FOLDER / f"hearth_{language}.ts"
     if not path.is_file():
         return {}

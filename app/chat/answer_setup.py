@@ -32,7 +32,7 @@ Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what
 
 @dataclass(frozen=True)
 class Offer:
-    """What can be chosen for the open chat, and what applies."""
+    """The choices for the open chat, and the values that apply."""
 
     chosen: Chosen
     presets: tuple[Preset, ...]
@@ -103,7 +103,7 @@ class AnswerSetup(QObject):
 
     @property
     def chosen(self) -> Chosen:
-        """What applies to the open chat."""
+        """The values that apply to the open chat."""
         return self._policy.chosen(self.chat.choices.in_force, self.chat.model)
 
     @property
@@ -113,7 +113,7 @@ class AnswerSetup(QObject):
 
     @property
     def offer(self) -> Offer:
-        """What can be chosen for the open chat."""
+        """The choices for the open chat."""
         place = self.chat.place
         status, info = self._engine.status, self._info if place is None else None
         own, default = self._own, self.choices.default_of(self._model)
@@ -148,7 +148,7 @@ class AnswerSetup(QObject):
 
     @property
     def cost_note(self) -> str:
-        """What each mode costs with the loaded model, in a sentence; empty if nothing was measured."""
+        """The cost of each mode with the loaded model, in a sentence; empty if nothing was measured."""
         offer = self.offer
         return tr("{model} here: {costs}.", model=offer.model, costs=costs(offer.rates)) if offer.rates else ""
 

@@ -73,7 +73,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class TokenTimes:
-    """How a token's time divides: stages in order, the GPU's before the CPU's. total: None before a token."""
+    """The time of a token by stage: stages in order, the GPU's before the CPU's. total: None before a token."""
 
     total: float | None
     stages: tuple[Stage, ...]

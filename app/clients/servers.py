@@ -49,5 +49,5 @@ class Place:
 
     @property
     def choice(self) -> dict[str, str]:
-        """What a chat's choices store."""
+        """The value that a chat's choices store."""
         return {"id": self.server.id, "model": self.model}

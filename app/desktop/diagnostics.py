@@ -43,7 +43,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class Moment:
-    """What only the running window knows, taken on its thread. screens: width, height, scale."""
+    """The facts that only the running window knows, read on its thread. screens: width, height, scale."""
 
     settings: AppSettings
     status: EngineStatus

@@ -35,7 +35,7 @@ _TAKEN = b"taken\n"
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What a start was given. files: absolute paths to open. model: an id or a path; empty: none.
+    """The arguments of a start. files: absolute paths to open. model: an id or a path; empty: none.
 
     activation: the desktop's token that lets a program that was just started come to the front.
     """

@@ -31,7 +31,7 @@ WITHIN_S = 4.0  # for one diagram, of which the first has to wait for the proces
 MOST_MEMORY_BYTES = 1 << 30  # of the process
 MOST_DRAWN = 2_000  # by one process, whose memory may grow
 IDLE_S = 600.0  # the process holds 20 MB
-MOST_KEPT = 64  # drawings of `draw`
+MOST_CACHED = 64  # drawings of `draw`
 FAMILY = "inter"  # the window's font; without it QtSvg takes another one
 _TAGS = re.compile(r"</?(?:b|i|u|s|strong|em|code|small|sub|sup|span|font|big)\b[^<>]*>", re.IGNORECASE)  # in labels
 
@@ -56,7 +56,7 @@ def warm() -> None:
         _process.draw("", {})
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(MOST_CACHED)
 def _draw(source: str, tokens: tuple[tuple[str, Any], ...]) -> PlainSvg | None:
     return _process.draw(source, dict(tokens))
 

@@ -87,7 +87,7 @@ def cut(attachment: Attachment, chars: int, kept_tokens: int, tokens: int) -> At
 
 
 def cut_to(attached: Sequence[Attachment], count: CountResult | None) -> tuple[Attachment, ...]:
-    """Their beginnings that a context has room for, by what the engine counted; whole ones where it could not."""
+    """Return the beginnings that fit the context, as the engine counted; whole texts if it could not count."""
     if count is None or len(count.text_tokens) != len(attached):
         return tuple(attached)
     figures = zip(attached, count.text_kept_chars, count.text_kept_tokens, count.text_tokens, strict=True)

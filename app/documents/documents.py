@@ -274,4 +274,4 @@ class Documents(QObject):
         if not isinstance(error, sqlite3.Error | OSError):
             raise error
         log.warning("The documents could not be searched: %s", error)
-        self.said.emit(tr("The documents could not be searched. The answer goes without them."), "warn")
+        self.said.emit(tr("Couldn't search the documents. The answer does without them."), "warn")

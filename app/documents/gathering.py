@@ -25,8 +25,8 @@ _PASSAGE_SHARE = 0.5  # of it that passages may take
 
 @dataclass(frozen=True)
 class Given:
-    """What earlier messages of the branch carry. whole: texts of whole documents by path. passages: (path, part,
-    line). n: how many.
+    """Document texts in earlier messages. whole: texts of whole documents by path. passages: (path, part, line).
+    n: how many.
     """
 
     whole: Mapping[str, str] = field(default_factory=dict)

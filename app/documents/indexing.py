@@ -40,7 +40,7 @@ _STOPS_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class FolderState:
-    """What is known of a folder. n_files: that were read. n_failed: that could not be. n_waiting: that will be read.
+    """The state of a folder. n_files: read. n_failed: unreadable. n_waiting: not yet read.
     is_there: whether it was found; if not, such as on a drive that is not connected, what was read of it stays.
     has_more: more files than MOST_FILES.
     """
@@ -56,7 +56,7 @@ class FolderState:
 
 @dataclass
 class _Work:
-    """What the thread shares with others, behind the lock."""
+    """The values that the thread shares with others, guarded by the lock."""
 
     folders: list[str] = field(default_factory=list)
     waiting: dict[str, None] = field(default_factory=dict)  # paths to read, in order

@@ -1,4 +1,4 @@
-"""Everything known about models: catalogue, library and downloads, as rows. Requests them and takes the library's news.
+"""All known models as rows: catalogue, library and downloads. Requests them and applies the library's events.
 
 Actions on models are in app/models/models_controller.py.
 """

@@ -5,15 +5,12 @@ A small JSON file in the config folder. MachineLine.key names the PC; until it i
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from app.chat.store.preset_store import VersionedFile
 from app.models.model_rows import listed_id
-from engine.files import replace_file
 
 SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 1 << 20
@@ -35,30 +32,20 @@ class Choice:
         return {name: value for name, value in values.items() if value is not None}
 
 
-class ModelChoices:
+class ModelChoices(VersionedFile):
     """The user's choices, by PC and model."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Read nothing. path: None keeps everything in memory."""
-        self._path = path
+        super().__init__(path, SCHEMA_VERSION)
         self._machine = ""  # key of the last one seen
         self._choices: dict[str, dict[str, Choice]] = {}
-        self._newer = False  # the file belongs to a newer version and is not written
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad values are skipped."""
-        if self._path is None:
-            return
-        try:
-            values = json.loads(self._path.read_bytes()) if self._path.stat().st_size <= MAX_FILE_BYTES else None
-        except (OSError, ValueError, RecursionError):
-            return
-        if not isinstance(values, dict):
-            return
-        version = values.get("schema_version")
-        self._newer = type(version) is int and version > SCHEMA_VERSION
+        values = self.values(MAX_FILE_BYTES)
         machines = values.get("machines")
-        if self._newer or not isinstance(machines, dict):
+        if not isinstance(machines, dict):
             return
         machine = values.get("machine")
         self._machine = machine if isinstance(machine, str) else ""
@@ -96,23 +83,6 @@ class ModelChoices:
     def to_json(self) -> dict[str, Any]:
         machines = {key: {m: asdict(choice) for m, choice in models.items()} for key, models in self._choices.items()}
         return {"schema_version": SCHEMA_VERSION, "machine": self._machine, "machines": machines}
-
-    def save(self, values: dict[str, Any]) -> None:
-        """Write the values of `to_json` atomically. Thread-safe. Raises OSError."""
-        if self._path is None or self._newer:
-            return
-        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(values, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            replace_file(temporary, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
 
 
 def _checked(values: dict[str, Any]) -> Choice:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.chat.store.preset_store import PresetStoreError, free_name, read_json, write_json
+from app.chat.store.preset_store import VersionedFile, free_name
 from app.clients.servers import CHOICE, MAX_MODELS, NAME_LENGTH, Place, Server
 from engine.errors import InvalidRequestError
 from engine.remote_servers.address import checked_address, origin_of
@@ -20,15 +20,14 @@ SCHEMA_VERSION = 1
 MAX_SERVERS = 50
 
 
-class ServerBook:
+class ServerBook(VersionedFile):
     """The user's servers, in the order in which they were added."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Read nothing. path: None keeps them in memory."""
-        self._path = path
+        super().__init__(path, SCHEMA_VERSION)
         self._servers: dict[str, Server] = {}
         self.keys: dict[str, str] = {}  # by origin: keys not (yet) in a keyring; never written to the file
-        self._newer = False  # the file belongs to a newer version and is not written
 
     @property
     def servers(self) -> list[Server]:
@@ -50,9 +49,9 @@ class ServerBook:
         """Add a server or replace the one with its id. Returns it with a unique name."""
         others = [other.name for other in self.servers if other.id != server.id]
         name = " ".join(server.name.split())[:NAME_LENGTH] or server.host
-        kept = replace(server, name=free_name(name, others), models=server.models[:MAX_MODELS])
-        self._servers[server.id] = kept
-        return kept
+        stored = replace(server, name=free_name(name, others), models=server.models[:MAX_MODELS])
+        self._servers[server.id] = stored
+        return stored
 
     def remove(self, server_id: str) -> None:
         self._servers.pop(server_id, None)
@@ -77,17 +76,8 @@ class ServerBook:
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad entries are skipped."""
-        if self._path is None:
-            return
-        try:
-            values = read_json(self._path)
-        except (OSError, PresetStoreError):
-            return
-        if not isinstance(values, dict):
-            return
-        version, listed = values.get("schema_version"), values.get("servers")
-        self._newer = type(version) is int and version > SCHEMA_VERSION
-        if self._newer or not isinstance(listed, list):
+        listed = self.values().get("servers")
+        if not isinstance(listed, list):
             return
         for one in listed[:MAX_SERVERS]:
             if isinstance(one, dict) and (server := _checked(one)) is not None:
@@ -100,11 +90,6 @@ class ServerBook:
             for s in self.servers
         ]
         return {"schema_version": SCHEMA_VERSION, "servers": servers}
-
-    def save(self, values: dict[str, Any]) -> None:
-        """Write the values of `to_json`. Thread-safe. Raises OSError."""
-        if self._path is not None and not self._newer:
-            write_json(self._path, values)
 
 
 def _checked(values: dict[str, Any]) -> Server | None:

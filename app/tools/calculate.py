@@ -156,7 +156,7 @@ class _Evaluation:
             first = first.left
         value = self.value(first)
         for link in reversed(links):
-            value = self._kept(_OPERATORS[type(link.op)](value, self.value(link.right)))
+            value = self._simplest(_OPERATORS[type(link.op)](value, self.value(link.right)))
         return value
 
     def _called(self, name: str, arguments: Sequence[ast.expr]) -> Number:
@@ -175,11 +175,11 @@ class _Evaluation:
                 "Inside a function a comma separates arguments: write 1000, not 1,000."
             )
         try:
-            return self._kept(function(*values))
+            return self._simplest(function(*values))
         except ValueError:
             raise ToolError(f"{name} has no real value for these arguments.") from None
 
-    def _kept(self, value: Number) -> Number:
+    def _simplest(self, value: Number) -> Number:
         """Return a value in its simplest type. Raises ToolError if it is too large or took too long."""
         if time.monotonic() > self._until:
             raise ToolError(f"The calculation took longer than {WITHIN_S:.0f} s. Simplify it.")

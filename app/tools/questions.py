@@ -35,7 +35,7 @@ _FORMATS = {  # what they are written like, and an example
 
 @dataclass(frozen=True)
 class Question:
-    """What a server wants to know from the user. schema: JSON schema of the answer, an object with plain values."""
+    """A question of a server to the user. schema: JSON schema of the answer, an object with plain values."""
 
     server: str
     message: str

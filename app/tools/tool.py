@@ -35,7 +35,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a lasting consent to a call covers. key: compared with later calls. label: for the user, such as the name of
+    """The calls that a lasting consent covers. key: compared with later calls. label: for the user, such as the name of
     a site or a tool.
     """
 
@@ -45,7 +45,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call gave, as text for the model. is_error: whether the call failed; the text then says why."""
+    """The result of a call, as text for the model. is_error: whether the call failed; the text then says why."""
 
     text: str
     is_error: bool = False

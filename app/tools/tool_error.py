@@ -1,4 +1,4 @@
-"""How a built-in tool fails: with a sentence that the model can read and act on. No Qt."""
+"""The error of a built-in tool: a sentence that the model can read and act on. No Qt."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ class WindowFrame(QMainWindow):
     def focusNextPrevChild(self, forward: bool) -> bool:
         return tab_order.move_on(self, forward)
 
-    def restore_geometry(self, kept: str) -> None:
+    def restore_geometry(self, stored: str) -> None:
         """Restore size and position from `geometry_to_keep`; without them, take the first size."""
         try:
-            saved = base64.b64decode(kept, validate=True)
+            saved = base64.b64decode(stored, validate=True)
         except ValueError:
             saved = b""
         if not saved or not self.restoreGeometry(QByteArray(saved)):

@@ -304,7 +304,7 @@
 <message><source>Hearth is {reasons}</source><translation>Hearth: {reasons}</translation></message>
 <message><source>{name} contains no text.</source><translation>{name} enthält keinen Text.</translation></message>
 <message><source>Search my documents</source><translation>Meine Dokumente durchsuchen</translation></message>
-<message><source>The documents could not be searched. The answer goes without them.</source><translation>Die Dokumente konnten nicht durchsucht werden. Die Antwort kommt ohne sie aus.</translation></message>
+<message><source>Couldn't search the documents. The answer does without them.</source><translation>Die Dokumente konnten nicht durchsucht werden. Die Antwort kommt ohne sie aus.</translation></message>
 <message><source>There are {n} folders already. Remove one first.</source><translation>Es gibt schon {n} Ordner. Entfernen Sie zuerst einen.</translation></message>
 <message><source>{name} is already there</source><translation>{name} ist schon vorhanden</translation></message>
 <message><source>{name} is in {folder}, which is already there</source><translation>{name} liegt in {folder}, das schon vorhanden ist</translation></message>
@@ -353,6 +353,7 @@
 <message><source>Couldn't save the access token</source><translation>Das Zugriffstoken wurde nicht behalten</translation></message>
 <message><source>Couldn't save the measured speed</source><translation>Die Rate wurde nicht behalten</translation></message>
 <message><source>Couldn't search</source><translation>Suche nicht möglich</translation></message>
+<message><source>Couldn't store the access token in {place}: {why}.</source><translation>Das Zugangstoken lässt sich nicht in {place} speichern: {why}.</translation></message>
 <message><source>Couldn't train while the PC was idle</source><translation>In der Leerlaufzeit wurde nichts trainiert</translation></message>
 <message><source>Enter a token</source><translation>Token eingeben</translation></message>
 <message><source>It didn't work. Your chats and models are safe.</source><translation>Es hat nicht funktioniert. Ihre Chats und Modelle sind sicher.</translation></message>
@@ -363,7 +364,6 @@
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation></message>
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation></message>
 <message><source>Prepare it once to make it faster on this PC.</source><translation>Bereiten Sie es einmal vor, dann läuft es auf diesem PC schneller.</translation></message>
-<message><source>The access token cannot be kept in {place}: {why}.</source><translation>Das Zugangstoken lässt sich nicht in {place} speichern: {why}.</translation></message>
 <message><source>The copy of {what} differs from the original.</source><translation>Die Kopie von {what} weicht vom Original ab.</translation></message>
 <message><source>The details say why.</source><translation>Die Details nennen den Grund.</translation></message>
 <message><source>The disk accepted no more data while {what} was written: {why}.</source><translation>Der Datenträger nahm nichts mehr an, als {what} geschrieben wurde: {why}.</translation></message>
@@ -1100,7 +1100,7 @@
 <message><source>Further documents are left out</source><translation>Weitere Dokumente werden ausgelassen</translation></message>
 <message><source>Go on reading</source><translation>Weiterlesen</translation></message>
 <message><source>No folders yet</source><translation>Noch keine Ordner</translation></message>
-<message><source>Not available. Is its drive connected? Hearth searches what it has read of it.</source><translation>Nicht verfügbar. Ist das Laufwerk angeschlossen? Hearth durchsucht, was davon gelesen wurde.</translation></message>
+<message><source>Not available. Is its drive connected? Hearth searches what it has already read from it.</source><translation>Nicht verfügbar. Ist das Laufwerk angeschlossen? Hearth durchsucht, was es schon davon gelesen hat.</translation></message>
 <message><source>Open {name}</source><translation>{name} öffnen</translation></message>
 <message><source>Pause reading</source><translation>Lesen anhalten</translation></message>
 <message><source>Remove {name} from documents</source><translation>{name} aus den Dokumenten entfernen</translation></message>
@@ -1293,9 +1293,6 @@ Andere Programme: {others}</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}, von {ram}, die Modelle nehmen dürfen.</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}, von {vram} VRAM und {ram} RAM, die Modelle nehmen dürfen.</translation></message>
 <message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es hat Vorrang vor einem hier gespeicherten.</translation></message>
-<message><source>A token is kept in a file that only you can read.</source><translation>Ein Token liegt in einer Datei, die nur Sie lesen können.</translation></message>
-<message><source>A token is kept in this system's keyring.</source><translation>Ein Token liegt im Schlüsselbund dieses Systems.</translation></message>
-<message><source>A token is kept until Hearth is closed.</source><translation>Ein Token bleibt, bis Hearth geschlossen wird.</translation></message>
 <message><source>Add {name}</source><translation>{name} hinzufügen</translation></message>
 <message><source>Arrange the weights for this PC</source><translation>Gewichte für diesen PC anordnen</translation></message>
 <message><source>Continue</source><translation>Fortsetzen</translation></message>
@@ -1310,7 +1307,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Hide details</source><translation>Details ausblenden</translation></message>
 <message><source>How to add it</source><translation>Wie es hinzukommt</translation></message>
 <message><source>It is copied and checked. You can delete the original afterwards.</source><translation>Es wird kopiert und geprüft. Das Original darf danach weg.</translation></message>
-<message><source>It is kept in this system's keyring, and sent to the hub only.</source><translation>Es liegt im Schlüsselbund dieses Systems und wird nur an den Hub gesendet.</translation></message>
+<message><source>It is stored in this system's keyring and sent only to the hub.</source><translation>Es liegt im Schlüsselbund dieses Systems und wird nur an den Hub gesendet.</translation></message>
 <message><source>It is unloaded first.</source><translation>Es wird zuerst entladen.</translation></message>
 <message><source>It should reach {then}.</source><translation>Es sollte {then} erreichen.</translation></message>
 <message><source>It was copied here from elsewhere.</source><translation>Es wurde von anderswo hierher kopiert.</translation></message>
@@ -1325,6 +1322,9 @@ Andere Programme: {others}</translation></message>
 <message><source>Remove {name} from the list?</source><translation>{name} von der Liste nehmen?</translation></message>
 <message><source>Some models require you to accept terms first. Accept them on the model's page, then create a read token in your account on the hub and paste it here.</source><translation>Manche Modelle verlangen zuerst die Zustimmung zu Bedingungen. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto beim Hub ein Token mit Leserecht und fügen Sie es hier ein.</translation></message>
 <message><source>Takes no extra space. It must stay there; Hearth never changes or deletes it.</source><translation>Braucht keinen Platz. Es muss dort bleiben; Hearth ändert und löscht es nie.</translation></message>
+<message><source>The token is kept until you close Hearth.</source><translation>Das Token bleibt, bis Sie Hearth schließen.</translation></message>
+<message><source>The token is stored in a file that only you can read.</source><translation>Das Token liegt in einer Datei, die nur Sie lesen können.</translation></message>
+<message><source>The token is stored in this system's keyring.</source><translation>Das Token liegt im Schlüsselbund dieses Systems.</translation></message>
 <message><source>There is nothing to prepare: it already runs here as well as it can.</source><translation>Es gibt nichts vorzubereiten: Es läuft hier schon, so gut es kann.</translation></message>
 <message><source>These come nearest to it.</source><translation>Diese kommen ihm am nächsten.</translation></message>
 <message><source>Train now</source><translation>Jetzt trainieren</translation></message>
@@ -1430,7 +1430,7 @@ Andere Programme: {others}</translation></message>
 <message><source>List its models</source><translation>Modelle auflisten</translation></message>
 <message><source>Name</source><translation>Name</translation></message>
 <message><source>Not encrypted: others in this network can read what is sent.</source><translation>Nicht verschlüsselt: Andere in diesem Netz können mitlesen.</translation></message>
-<message><source>The key is kept in this system's keyring and sent to this address only.</source><translation>Der Schlüssel liegt im Schlüsselbund dieses Systems und wird nur an diese Adresse gesendet.</translation></message>
+<message><source>The key is stored in this system's keyring and sent only to this address.</source><translation>Der Schlüssel liegt im Schlüsselbund dieses Systems und wird nur an diese Adresse gesendet.</translation></message>
 <message><source>Type to filter, or a model's name</source><translation>Tippen zum Filtern, oder ein Modellname</translation></message>
 <message><source>Unchanged</source><translation>Bleibt, wie er ist</translation></message>
 <message><source>Change {server}</source><translation>{server} ändern</translation></message>
@@ -1516,7 +1516,7 @@ Andere Programme: {others}</translation></message>
 <message><source>What is known</source><translation>Was darüber bekannt ist</translation></message>
 <message><source>You can save a report and show it to others. It contains no text of yours, and nothing is sent.</source><translation>Sie können einen Bericht für die Fehlersuche speichern. Er enthält keinen Text von Ihnen, und nichts wird gesendet.</translation></message>
 <message><source>Your chats are safe</source><translation>Ihre Chats sind sicher</translation></message>
-<message><source>Choose what is deleted. Hearth itself stays installed.</source><translation>Wählen Sie, was gelöscht wird. Hearth selbst bleibt installiert.</translation></message>
+<message><source>Choose what to delete. Hearth itself stays installed.</source><translation>Wählen Sie, was Sie löschen möchten. Hearth selbst bleibt installiert.</translation></message>
 <message><source>Close Hearth</source><translation>Hearth schließen</translation></message>
 <message><source>Delete this for good?</source><translation>Endgültig löschen?</translation></message>
 <message><source>Delete what Hearth stores on this PC</source><translation>Löschen, was Hearth auf diesem PC speichert</translation></message>
@@ -1547,7 +1547,7 @@ Andere Programme: {others}</translation></message>
 <message><source>On, answered by {model}.</source><translation>Ein, {model} antwortet.</translation></message>
 <message><source>On, but no model is loaded, so requests are refused.</source><translation>An, aber kein Modell ist geladen: Anfragen werden abgewiesen.</translation></message>
 <message><source>On. No model is loaded; a request loads the one that it names.</source><translation>An. Kein Modell ist geladen; eine Anfrage lädt das, das sie nennt.</translation></message>
-<message><source>Programs that have the old key are refused from then on</source><translation>Programme mit dem alten Schlüssel werden danach abgewiesen</translation></message>
+<message><source>Programs with the old key will be refused</source><translation>Programme mit dem alten Schlüssel werden danach abgewiesen</translation></message>
 <message><source>Renew</source><translation>Erneuern</translation></message>
 <message><source>Renew the key?</source><translation>Schlüssel erneuern?</translation></message>
 <message><source>Show the key</source><translation>Schlüssel anzeigen</translation></message>
@@ -1562,7 +1562,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Paste the key here</source><translation>Schlüssel hier einfügen</translation></message>
 <message><source>Remove key</source><translation>Schlüssel entfernen</translation></message>
 <message><source>Searches are sent to this address only. It must allow the format JSON.</source><translation>Suchen gehen nur an diese Adresse. Sie muss das Format JSON zulassen.</translation></message>
-<message><source>The key is kept in this system's keyring, and sent to Brave only.</source><translation>Der Schlüssel liegt im Schlüsselbund des Systems und wird nur an Brave gesendet.</translation></message>
+<message><source>The key is stored in this system's keyring and sent only to Brave.</source><translation>Der Schlüssel liegt im Schlüsselbund des Systems und wird nur an Brave gesendet.</translation></message>
 <message><source>The service that searches the web when a model asks for it.</source><translation>Der Dienst, der das Web durchsucht, wenn ein Modell danach fragt.</translation></message>
 <message><source>Tools</source><translation>Werkzeuge</translation></message>
 <message><source>Hearth tests each of its parts. This can take a few minutes. The report contains none of your text, and nothing is sent.</source><translation>Hearth testet jedes seiner Teile. Das kann einige Minuten dauern. Der Bericht enthält keinen Text von Ihnen, und nichts wird gesendet.</translation></message>
@@ -1603,13 +1603,13 @@ Andere Programme: {others}</translation></message>
 <message><source>Definition of {tool}</source><translation>Definition von {tool}</translation></message>
 <message><source>Gone</source><translation>Nicht mehr da</translation></message>
 <message><source>Hide the definition of {tool}</source><translation>Definition von {tool} ausblenden</translation></message>
-<message><source>Hints of the server:</source><translation>Hinweise des Servers:</translation></message>
 <message><source>It runs with your rights and is not confined: it can do whatever you can do on this PC.</source><translation>Es läuft mit Ihren Rechten und ist nicht eingeschränkt: Es kann alles, was Sie auf diesem PC können.</translation></message>
 <message><source>It runs with your rights, confined by Landlock: it can change only its own folder and the folders that you name. It can use the network.</source><translation>Es läuft mit Ihren Rechten, eingeschränkt durch Landlock: Es kann nur seinen eigenen Ordner und die Ordner ändern, die Sie nennen. Es kann das Netz benutzen.</translation></message>
 <message><source>NOW</source><translation>JETZT</translation></message>
 <message><source>New</source><translation>Neu</translation></message>
 <message><source>Show the definition of {tool}</source><translation>Definition von {tool} anzeigen</translation></message>
 <message><source>The server has changed it since you approved it. It is off until you approve it again.</source><translation>Der Server hat es geändert, seit Sie es zugelassen haben. Es bleibt aus, bis Sie es wieder zulassen.</translation></message>
+<message><source>The server's hints:</source><translation>Hinweise des Servers:</translation></message>
 <message><source>You approved it, but the server no longer offers it.</source><translation>Sie haben es zugelassen, aber der Server bietet es nicht mehr an.</translation></message>
 <message><source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source><translation>Wählen Sie, welche hinzukommen. Sie bleiben aus, bis Sie sie einschalten. Ein Programm läuft mit Ihren Rechten; wo es nicht eingeschränkt ist, kann es alles, was Sie können.</translation></message>
 <message><source>It holds no server that Hearth can use.</source><translation>Sie enthält keinen Server, den Hearth benutzen kann.</translation></message>
@@ -1645,7 +1645,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Settings of this server</source><translation>Einstellungen dieses Servers</translation></message>
 <message><source>Starting it, and asking for its tools</source><translation>Er wird gestartet und nach seinen Werkzeugen gefragt</translation></message>
 <message><source>This system cannot confine programs: it can do whatever you can do.</source><translation>Dieses System kann Programme nicht einschränken: Es kann alles, was Sie können.</translation></message>
-<message><source>Values are kept in a file that only you can read.</source><translation>Die Werte werden in einer Datei aufbewahrt, die nur Sie lesen können.</translation></message>
+<message><source>Values are stored in a file that only you can read.</source><translation>Die Werte werden in einer Datei gespeichert, die nur Sie lesen können.</translation></message>
 <message><source>Variables, one NAME=value per line</source><translation>Variablen, je Zeile NAME=Wert</translation></message>
 <message><source>Without one, it can change nothing but a folder of its own.</source><translation>Ohne einen kann es nur einen eigenen Ordner ändern.</translation></message>
 <message><source>{name} is added, and off. Look at its tools, and approve those that chats may call.</source><translation>{name} ist hinzugefügt und ausgeschaltet. Sehen Sie sich die Werkzeuge an und lassen Sie die zu, die Chats aufrufen dürfen.</translation></message>
@@ -1881,7 +1881,7 @@ Andere Programme: {others}</translation></message>
 <message><source>The model wants to send this to the server {server}:</source><translation>Das Modell möchte dies an den Server {server} senden:</translation></message>
 <message><source>The model wants to send this to {receiver}:</source><translation>Das Modell möchte dies an {receiver} senden:</translation></message>
 <message><source>The server {server} asks you:</source><translation>Der Server {server} fragt Sie:</translation></message>
-<message><source>This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only if you trust this server.</source><translation>Das sieht nach einer Frage nach einem Passwort oder Schlüssel aus. Hearth weiß nicht, wer ihn bekommt. Geben Sie ihn nur ein, wenn Sie diesem Server vertrauen.</translation></message>
+<message><source>This looks like a request for a password or key. Hearth cannot tell who receives it. Enter it only if you trust this server.</source><translation>Hier wird offenbar nach einem Passwort oder Schlüssel gefragt. Hearth weiß nicht, wer ihn bekommt. Geben Sie ihn nur ein, wenn Sie diesem Server vertrauen.</translation></message>
 <message><source>Waiting for you</source><translation>Wartet auf Sie</translation></message>
 <message><source>What the model asked for</source><translation>Was das Modell angefragt hat</translation></message>
 <message><source>Your answer goes to this server. The model sees it only if the server tells it.</source><translation>Ihre Antwort geht an diesen Server. Das Modell sieht sie nur, wenn der Server sie weitergibt.</translation></message>
@@ -1928,9 +1928,9 @@ Andere Programme: {others}</translation></message>
 <message><source>Hearth uses its defaults in their place.</source><translation>Hearth nimmt stattdessen seine Vorgaben.</translation></message>
 <message><source>Hearth {version} is available</source><translation>Hearth {version} ist da</translation></message>
 <message><source>If this continues, install Hearth again.</source><translation>Bleibt es so, installieren Sie Hearth neu.</translation></message>
-<message><source>It is kept beside a new one.</source><translation>Sie liegt neben einer neuen.</translation></message>
-<message><source>It is starting again by itself. Every word of the chat is kept.</source><translation>Sie startet von selbst neu. Jedes Wort des Chats bleibt.</translation></message>
-<message><source>It stopped several times in a row and is not started again by itself. Every word of the chat is kept.</source><translation>Sie hörte mehrmals hintereinander auf und wird nicht mehr von selbst gestartet. Jedes Wort des Chats bleibt.</translation></message>
+<message><source>It is restarting. Nothing in the chat is lost.</source><translation>Sie startet neu. Vom Chat geht nichts verloren.</translation></message>
+<message><source>It stopped several times in a row, so Hearth does not restart it. Nothing in the chat is lost.</source><translation>Sie ist mehrmals hintereinander ausgefallen; Hearth startet sie nicht mehr neu. Vom Chat geht nichts verloren.</translation></message>
+<message><source>It was kept next to a new one.</source><translation>Sie liegt neben einer neuen.</translation></message>
 <message><source>Load the starter model</source><translation>Startmodell laden</translation></message>
 <message><source>Models cannot be managed right now</source><translation>Modelle lassen sich gerade nicht verwalten</translation></message>
 <message><source>New messages are kept in memory until they can be saved.</source><translation>Was inzwischen geschrieben wird, bleibt im Speicher und wird gesichert, sobald es geht.</translation></message>
@@ -1948,8 +1948,8 @@ Andere Programme: {others}</translation></message>
 <message><source>Something went wrong in Hearth</source><translation>Hearth fand einen eigenen Fehler</translation></message>
 <message><source>Start a new chat</source><translation>Neuen Chat beginnen</translation></message>
 <message><source>The GPU cannot be used on this PC.</source><translation>Die GPU kann auf diesem PC nicht verwendet werden.</translation></message>
-<message><source>The GPU stopped working. What was written until then is kept, and the model is being loaded again.</source><translation>Die GPU hat aufgehört zu arbeiten. Was bis dahin geschrieben wurde, bleibt erhalten, und das Modell wird neu geladen.</translation></message>
-<message><source>The answer ends here; what was written until then is kept. Your chats are safe.</source><translation>Die Antwort endet hier; was bis dahin geschrieben war, bleibt. Ihre Chats sind sicher.</translation></message>
+<message><source>The GPU stopped working. The text so far is kept, and the model is being loaded again.</source><translation>Die GPU hat aufgehört zu arbeiten. Der bisherige Text bleibt erhalten, und das Modell wird neu geladen.</translation></message>
+<message><source>The answer ends here; the text so far is kept. Your chats are safe.</source><translation>Die Antwort endet hier; der bisherige Text bleibt erhalten. Ihre Chats sind sicher.</translation></message>
 <message><source>The damaged file is kept as {name}.</source><translation>Die beschädigte Datei bleibt als {name}.</translation></message>
 <message><source>The disk is full</source><translation>Der Datenträger ist voll</translation></message>
 <message><source>The disk is full, so they last only until Hearth is closed.</source><translation>Der Datenträger ist voll; sie gelten nur, bis Sie Hearth schließen.</translation></message>
@@ -1958,7 +1958,7 @@ Andere Programme: {others}</translation></message>
 <message><source>The engine could not do what was asked.</source><translation>Die Engine konnte nicht tun, was verlangt war.</translation></message>
 <message><source>The engine keeps stopping</source><translation>Die Engine bleibt nicht am Laufen</translation></message>
 <message><source>The engine stopped</source><translation>Die Engine hat aufgehört</translation></message>
-<message><source>The engine stopped in the middle of it. What was written until then is kept.</source><translation>Die Engine hörte mittendrin auf. Was bis dahin geschrieben war, bleibt.</translation></message>
+<message><source>The engine stopped in the middle of it. The text so far is kept.</source><translation>Die Engine ist mittendrin ausgefallen. Der bisherige Text bleibt erhalten.</translation></message>
 <message><source>The file cannot be read. Choose one on this PC that you are allowed to open.</source><translation>Die Datei kann nicht gelesen werden. Wählen Sie eine auf diesem PC, die Sie öffnen dürfen.</translation></message>
 <message><source>The file cannot be written there. Choose another folder.</source><translation>Die Datei kann dort nicht geschrieben werden. Wählen Sie einen anderen Ordner.</translation></message>
 <message><source>The file of your chats is damaged, and no new one can be written beside it.</source><translation>Die Datei Ihrer Chats ist beschädigt, und daneben kann keine neue geschrieben werden.</translation></message>
@@ -1977,8 +1977,8 @@ Andere Programme: {others}</translation></message>
 <message><source>The model's computation went wrong. If it happens again, its files are damaged.</source><translation>Die Berechnung des Modells ging schief. Geschieht es wieder, sind seine Dateien beschädigt.</translation></message>
 <message><source>The model's header would take too much memory. Choose another file of it, or another model.</source><translation>Der Kopf des Modells würde zu viel Speicher brauchen. Wählen Sie eine andere Datei davon oder ein anderes Modell.</translation></message>
 <message><source>The prepared data does not belong to this model. In the settings, let its neurons be chosen automatically.</source><translation>Was für dieses Modell vorbereitet wurde, passt nicht zu ihm. Lassen Sie seine Neuronen in den Einstellungen automatisch wählen.</translation></message>
-<message><source>The server cannot be reached. What was written until then is kept.</source><translation>Der Server ist nicht erreichbar. Was bis dahin geschrieben war, bleibt.</translation></message>
-<message><source>The server did not answer properly. What was written until then is kept.</source><translation>Der Server antwortet nicht, wie er sollte. Was bis dahin geschrieben war, bleibt.</translation></message>
+<message><source>The server cannot be reached. The text so far is kept.</source><translation>Der Server ist nicht erreichbar. Der bisherige Text bleibt erhalten.</translation></message>
+<message><source>The server did not answer properly. The text so far is kept.</source><translation>Der Server antwortet nicht, wie er sollte. Der bisherige Text bleibt erhalten.</translation></message>
 <message><source>The server does not accept the key.</source><translation>Der Server nimmt den Schlüssel nicht an.</translation></message>
 <message><source>The window and the engine have different versions. Install Hearth again.</source><translation>Fenster und Engine verstehen sich nicht: Sie haben verschiedene Versionen. Installieren Sie Hearth neu.</translation></message>
 <message><source>Their file is a link to a file that does not exist. Connect that disk, or remove the link.</source><translation>Ihre Datei ist ein Verweis auf einen Ort, den es nicht gibt. Schließen Sie dieses Laufwerk an oder entfernen Sie den Verweis.</translation></message>
@@ -1992,8 +1992,8 @@ Andere Programme: {others}</translation></message>
 <message><source>Your chats are not saved right now</source><translation>Ihre Chats werden gerade nicht gespeichert</translation></message>
 <message><source>Your chats cannot be saved</source><translation>Ihre Chats können nicht gespeichert werden</translation></message>
 <message><source>{chats} with {messages} could be read.</source><translation>{chats} mit {messages} waren lesbar.</translation></message>
-<message><source>{fact} What was written until then is kept, and the model is being loaded again.</source><translation>{fact} Was bis dahin geschrieben war, bleibt, und das Modell wird neu geladen.</translation></message>
-<message><source>{fact} What was written until then is kept.</source><translation>{fact} Was bis dahin geschrieben war, bleibt.</translation></message>
+<message><source>{fact} The text so far is kept, and the model is being loaded again.</source><translation>{fact} Der bisherige Text bleibt erhalten, und das Modell wird neu geladen.</translation></message>
+<message><source>{fact} The text so far is kept.</source><translation>{fact} Der bisherige Text bleibt erhalten.</translation></message>
 <message><source>{model} does not fit right now</source><translation>{model} passt gerade nicht</translation></message>
 <message><source>1 in 10 neurons works per word: fast once prepared for this PC.</source><translation>Je Wort arbeitet 1 von 10 Neuronen: vorbereitet schnell.</translation></message>
 <message><source>128 experts, of which 8 work on a word: much knowledge, little work.</source><translation>128 Experten, davon 8 je Wort: viel Wissen, wenig Aufwand.</translation></message>
@@ -2062,7 +2062,7 @@ Andere Programme: {others}</translation></message>
 <message><source>Strong all-round model with European languages; needs a GPU with 16 GB.</source><translation>Starkes Allround-Modell, europäische Sprachen; braucht eine GPU mit 16 GB.</translation></message>
 <message><source>Strong at code and long answers; needs a GPU with 24 GB.</source><translation>Stark bei Code und langen Antworten; braucht eine GPU mit 24 GB.</translation></message>
 <message><source>Strong at code and long tasks; fits a GPU with 24 GB.</source><translation>Stark bei Code und langen Aufgaben; passt in eine GPU mit 24 GB.</translation></message>
-<message><source>Strong at code and tools, fast: 4 of its 64 experts work on a word.</source><translation>Stark bei Code und Werkzeugen, schnell: 4 von 64 Experten arbeiten an einem Wort.</translation></message>
+<message><source>Strong at code and tools; fast, because only 4 of its 64 experts work on each word.</source><translation>Stark bei Code und Werkzeugen; schnell, weil nur 4 von 64 Experten an einem Wort arbeiten.</translation></message>
 <message><source>Strong at reasoning and code; needs a GPU with 24 GB.</source><translation>Stark in Logik und Code; braucht eine GPU mit 24 GB.</translation></message>
 <message><source>The base model in full precision.</source><translation>Das Basismodell in voller Genauigkeit.</translation></message>
 <message><source>The largest Gemma 3; needs a GPU with 24 GB.</source><translation>Das größte Gemma 3; braucht eine GPU mit 24 GB.</translation></message>

@@ -304,7 +304,7 @@
 <message><source>Hearth is {reasons}</source><translation>Hearth {reasons}</translation></message>
 <message><source>{name} contains no text.</source><translation>{name} 不含文本。</translation></message>
 <message><source>Search my documents</source><translation>搜索我的文档</translation></message>
-<message><source>The documents could not be searched. The answer goes without them.</source><translation>无法搜索文档。回答时不使用文档。</translation></message>
+<message><source>Couldn't search the documents. The answer does without them.</source><translation>无法搜索文档。回答时不使用文档。</translation></message>
 <message><source>There are {n} folders already. Remove one first.</source><translation>已有 {n} 个文件夹。请先移除一个。</translation></message>
 <message><source>{name} is already there</source><translation>{name} 已在列表中</translation></message>
 <message><source>{name} is in {folder}, which is already there</source><translation>{name} 位于 {folder} 中，后者已在列表中</translation></message>
@@ -353,6 +353,7 @@
 <message><source>Couldn't save the access token</source><translation>未保存访问令牌</translation></message>
 <message><source>Couldn't save the measured speed</source><translation>未能保存速度</translation></message>
 <message><source>Couldn't search</source><translation>无法搜索</translation></message>
+<message><source>Couldn't store the access token in {place}: {why}.</source><translation>访问令牌无法保存在 {place}：{why}。</translation></message>
 <message><source>Couldn't train while the PC was idle</source><translation>空闲时未进行训练</translation></message>
 <message><source>Enter a token</source><translation>输入令牌</translation></message>
 <message><source>It didn't work. Your chats and models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
@@ -363,7 +364,6 @@
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>有文件损坏或不完整。请重新获取，或使用其他模型。</translation></message>
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>窗口与模型管理的版本不同。请重新安装 Hearth。</translation></message>
 <message><source>Prepare it once to make it faster on this PC.</source><translation>准备一次，即可在此电脑上运行得更快。</translation></message>
-<message><source>The access token cannot be kept in {place}: {why}.</source><translation>访问令牌无法保存在 {place}：{why}。</translation></message>
 <message><source>The copy of {what} differs from the original.</source><translation>{what} 的副本与原文件不同。</translation></message>
 <message><source>The details say why.</source><translation>原因见详细信息。</translation></message>
 <message><source>The disk accepted no more data while {what} was written: {why}.</source><translation>写入 {what} 时磁盘已无法再写：{why}。</translation></message>
@@ -1100,7 +1100,7 @@
 <message><source>Further documents are left out</source><translation>其余文档已略去</translation></message>
 <message><source>Go on reading</source><translation>继续读取</translation></message>
 <message><source>No folders yet</source><translation>还没有文件夹</translation></message>
-<message><source>Not available. Is its drive connected? Hearth searches what it has read of it.</source><translation>不可用。磁盘是否已连接？Hearth 会搜索已读取的内容。</translation></message>
+<message><source>Not available. Is its drive connected? Hearth searches what it has already read from it.</source><translation>不可用。磁盘是否已连接？Hearth 会搜索已读取的内容。</translation></message>
 <message><source>Open {name}</source><translation>打开 {name}</translation></message>
 <message><source>Pause reading</source><translation>暂停读取</translation></message>
 <message><source>Remove {name} from documents</source><translation>从文档中移除 {name}</translation></message>
@@ -1293,9 +1293,6 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}，模型可用共 {ram}。</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}，模型可用共 {vram} 显存和 {ram} 内存。</translation></message>
 <message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>令牌来自环境变量 (HF_TOKEN)；优先于此处保存的令牌。</translation></message>
-<message><source>A token is kept in a file that only you can read.</source><translation>令牌保存在只有您能读取的文件中。</translation></message>
-<message><source>A token is kept in this system's keyring.</source><translation>令牌保存在此系统的密钥环中。</translation></message>
-<message><source>A token is kept until Hearth is closed.</source><translation>令牌保留到 Hearth 关闭。</translation></message>
 <message><source>Add {name}</source><translation>添加 {name}</translation></message>
 <message><source>Arrange the weights for this PC</source><translation>为此电脑排列权重</translation></message>
 <message><source>Continue</source><translation>继续</translation></message>
@@ -1310,7 +1307,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Hide details</source><translation>隐藏详细信息</translation></message>
 <message><source>How to add it</source><translation>添加方式</translation></message>
 <message><source>It is copied and checked. You can delete the original afterwards.</source><translation>将复制并检查。之后可删除原件。</translation></message>
-<message><source>It is kept in this system's keyring, and sent to the hub only.</source><translation>它保存在此系统的密钥环中，只发送给 hub。</translation></message>
+<message><source>It is stored in this system's keyring and sent only to the hub.</source><translation>它保存在此系统的密钥环中，只发送给 hub。</translation></message>
 <message><source>It is unloaded first.</source><translation>会先卸载。</translation></message>
 <message><source>It should reach {then}.</source><translation>预计可达 {then}。</translation></message>
 <message><source>It was copied here from elsewhere.</source><translation>它是从别处复制来的。</translation></message>
@@ -1325,6 +1322,9 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Remove {name} from the list?</source><translation>将 {name} 移出列表？</translation></message>
 <message><source>Some models require you to accept terms first. Accept them on the model's page, then create a read token in your account on the hub and paste it here.</source><translation>有些模型要求先接受条款。请在模型页面接受，然后在您的 hub 账户中创建具有读取权限的令牌并粘贴到此处。</translation></message>
 <message><source>Takes no extra space. It must stay there; Hearth never changes or deletes it.</source><translation>不占空间。文件须留在原处；Hearth 不会更改或删除。</translation></message>
+<message><source>The token is kept until you close Hearth.</source><translation>令牌保留到 Hearth 关闭。</translation></message>
+<message><source>The token is stored in a file that only you can read.</source><translation>令牌保存在只有您能读取的文件中。</translation></message>
+<message><source>The token is stored in this system's keyring.</source><translation>令牌保存在此系统的密钥环中。</translation></message>
 <message><source>There is nothing to prepare: it already runs here as well as it can.</source><translation>无需准备：它在此已是最佳状态。</translation></message>
 <message><source>These come nearest to it.</source><translation>下面这些最接近。</translation></message>
 <message><source>Train now</source><translation>立即训练</translation></message>
@@ -1430,7 +1430,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>List its models</source><translation>列出其模型</translation></message>
 <message><source>Name</source><translation>名称</translation></message>
 <message><source>Not encrypted: others in this network can read what is sent.</source><translation>未加密：此网络中的其他人可以读取发送的内容。</translation></message>
-<message><source>The key is kept in this system's keyring and sent to this address only.</source><translation>密钥保存在此系统的密钥环中，只发送到此地址。</translation></message>
+<message><source>The key is stored in this system's keyring and sent only to this address.</source><translation>密钥保存在此系统的密钥环中，只发送到此地址。</translation></message>
 <message><source>Type to filter, or a model's name</source><translation>输入以筛选，或输入模型名称</translation></message>
 <message><source>Unchanged</source><translation>保持不变</translation></message>
 <message><source>Change {server}</source><translation>更改 {server}</translation></message>
@@ -1516,7 +1516,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>What is known</source><translation>已知的情况</translation></message>
 <message><source>You can save a report and show it to others. It contains no text of yours, and nothing is sent.</source><translation>您可以保存一份报告，供帮助您的人查看。其中没有您的文字，也不会发送任何内容。</translation></message>
 <message><source>Your chats are safe</source><translation>您的对话安然无恙</translation></message>
-<message><source>Choose what is deleted. Hearth itself stays installed.</source><translation>请选择要删除的内容。Hearth 本身仍保持安装。</translation></message>
+<message><source>Choose what to delete. Hearth itself stays installed.</source><translation>请选择要删除的内容。Hearth 本身仍保持安装。</translation></message>
 <message><source>Close Hearth</source><translation>关闭 Hearth</translation></message>
 <message><source>Delete this for good?</source><translation>永久删除？</translation></message>
 <message><source>Delete what Hearth stores on this PC</source><translation>删除 Hearth 存储在此电脑上的内容</translation></message>
@@ -1547,7 +1547,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>On, answered by {model}.</source><translation>已开启，由 {model} 回答。</translation></message>
 <message><source>On, but no model is loaded, so requests are refused.</source><translation>已开启，但未加载模型，因此请求会被拒绝。</translation></message>
 <message><source>On. No model is loaded; a request loads the one that it names.</source><translation>已开启。没有加载模型；请求会加载它指定的模型。</translation></message>
-<message><source>Programs that have the old key are refused from then on</source><translation>之后使用旧密钥的程序会被拒绝</translation></message>
+<message><source>Programs with the old key will be refused</source><translation>之后使用旧密钥的程序会被拒绝</translation></message>
 <message><source>Renew</source><translation>更新</translation></message>
 <message><source>Renew the key?</source><translation>更新密钥？</translation></message>
 <message><source>Show the key</source><translation>显示密钥</translation></message>
@@ -1562,7 +1562,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Paste the key here</source><translation>在此粘贴密钥</translation></message>
 <message><source>Remove key</source><translation>移除密钥</translation></message>
 <message><source>Searches are sent to this address only. It must allow the format JSON.</source><translation>搜索内容只发送到此地址。该地址须允许 JSON 格式。</translation></message>
-<message><source>The key is kept in this system's keyring, and sent to Brave only.</source><translation>密钥保存在系统密钥环中，只发送给 Brave。</translation></message>
+<message><source>The key is stored in this system's keyring and sent only to Brave.</source><translation>密钥保存在系统密钥环中，只发送给 Brave。</translation></message>
 <message><source>The service that searches the web when a model asks for it.</source><translation>模型提出请求时，由此服务搜索网页。</translation></message>
 <message><source>Tools</source><translation>工具</translation></message>
 <message><source>Hearth tests each of its parts. This can take a few minutes. The report contains none of your text, and nothing is sent.</source><translation>Hearth 会测试自身的每个部分，这可能需要几分钟。报告不包含您的任何文本，也不会发送任何内容。</translation></message>
@@ -1603,13 +1603,13 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Definition of {tool}</source><translation>{tool} 的定义</translation></message>
 <message><source>Gone</source><translation>已不存在</translation></message>
 <message><source>Hide the definition of {tool}</source><translation>隐藏 {tool} 的定义</translation></message>
-<message><source>Hints of the server:</source><translation>服务器的提示：</translation></message>
 <message><source>It runs with your rights and is not confined: it can do whatever you can do on this PC.</source><translation>它以您的权限运行且不受限制：您在这台电脑上能做的事它都能做。</translation></message>
 <message><source>It runs with your rights, confined by Landlock: it can change only its own folder and the folders that you name. It can use the network.</source><translation>它以您的权限运行，并受 Landlock 限制：只能更改它自己的文件夹和您指定的文件夹。它可以使用网络。</translation></message>
 <message><source>NOW</source><translation>现在</translation></message>
 <message><source>New</source><translation>新</translation></message>
 <message><source>Show the definition of {tool}</source><translation>显示 {tool} 的定义</translation></message>
 <message><source>The server has changed it since you approved it. It is off until you approve it again.</source><translation>在您批准之后服务器更改了它。在您再次批准之前它保持关闭。</translation></message>
+<message><source>The server's hints:</source><translation>服务器的提示：</translation></message>
 <message><source>You approved it, but the server no longer offers it.</source><translation>您已批准它，但服务器不再提供。</translation></message>
 <message><source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source><translation>选择要添加的项。在您打开之前它们保持关闭。程序以您的权限运行；在不受限制的地方，您能做的事它都能做。</translation></message>
 <message><source>It holds no server that Hearth can use.</source><translation>其中没有 Hearth 可以使用的服务器。</translation></message>
@@ -1645,7 +1645,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Settings of this server</source><translation>此服务器的设置</translation></message>
 <message><source>Starting it, and asking for its tools</source><translation>正在启动它并查询它的工具</translation></message>
 <message><source>This system cannot confine programs: it can do whatever you can do.</source><translation>此系统无法限制程序：您能做的事它都能做。</translation></message>
-<message><source>Values are kept in a file that only you can read.</source><translation>这些值保存在只有您能读取的文件中。</translation></message>
+<message><source>Values are stored in a file that only you can read.</source><translation>这些值保存在只有您能读取的文件中。</translation></message>
 <message><source>Variables, one NAME=value per line</source><translation>变量，每行一个 名称=值</translation></message>
 <message><source>Without one, it can change nothing but a folder of its own.</source><translation>没有指定时，它只能更改自己的文件夹。</translation></message>
 <message><source>{name} is added, and off. Look at its tools, and approve those that chats may call.</source><translation>{name} 已添加，当前关闭。请查看它的工具，并批准对话可以调用的工具。</translation></message>
@@ -1881,7 +1881,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>The model wants to send this to the server {server}:</source><translation>模型想将以下内容发送到服务器 {server}：</translation></message>
 <message><source>The model wants to send this to {receiver}:</source><translation>模型想将以下内容发送到 {receiver}：</translation></message>
 <message><source>The server {server} asks you:</source><translation>服务器 {server} 向您提问：</translation></message>
-<message><source>This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only if you trust this server.</source><translation>这看起来是在询问密码或密钥。Hearth 无法知道谁会得到它。仅在您信任此服务器时才输入。</translation></message>
+<message><source>This looks like a request for a password or key. Hearth cannot tell who receives it. Enter it only if you trust this server.</source><translation>这看起来是在询问密码或密钥。Hearth 无法知道谁会得到它。仅在您信任此服务器时才输入。</translation></message>
 <message><source>Waiting for you</source><translation>等待您的决定</translation></message>
 <message><source>What the model asked for</source><translation>模型的请求</translation></message>
 <message><source>Your answer goes to this server. The model sees it only if the server tells it.</source><translation>您的回答会发送到此服务器。只有服务器转达时，模型才会看到。</translation></message>
@@ -1928,9 +1928,9 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Hearth uses its defaults in their place.</source><translation>Hearth 改用默认值。</translation></message>
 <message><source>Hearth {version} is available</source><translation>Hearth {version} 已发布</translation></message>
 <message><source>If this continues, install Hearth again.</source><translation>如果一直如此，请重新安装 Hearth。</translation></message>
-<message><source>It is kept beside a new one.</source><translation>它保留在新文件旁。</translation></message>
-<message><source>It is starting again by itself. Every word of the chat is kept.</source><translation>它正在自行重启。聊天内容全部保留。</translation></message>
-<message><source>It stopped several times in a row and is not started again by itself. Every word of the chat is kept.</source><translation>它连续多次停止，不再自行启动。聊天内容全部保留。</translation></message>
+<message><source>It is restarting. Nothing in the chat is lost.</source><translation>它正在自行重启。聊天内容全部保留。</translation></message>
+<message><source>It stopped several times in a row, so Hearth does not restart it. Nothing in the chat is lost.</source><translation>它连续多次停止，不再自行启动。聊天内容全部保留。</translation></message>
+<message><source>It was kept next to a new one.</source><translation>它保留在新文件旁。</translation></message>
 <message><source>Load the starter model</source><translation>加载入门模型</translation></message>
 <message><source>Models cannot be managed right now</source><translation>目前无法管理模型</translation></message>
 <message><source>New messages are kept in memory until they can be saved.</source><translation>期间的内容保留在内存中，一旦可行即会保存。</translation></message>
@@ -1948,8 +1948,8 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Something went wrong in Hearth</source><translation>Hearth 发现自身错误</translation></message>
 <message><source>Start a new chat</source><translation>开始新聊天</translation></message>
 <message><source>The GPU cannot be used on this PC.</source><translation>无法在此电脑上使用 GPU。</translation></message>
-<message><source>The GPU stopped working. What was written until then is kept, and the model is being loaded again.</source><translation>GPU 已停止工作。此前生成的内容会保留，模型正在重新加载。</translation></message>
-<message><source>The answer ends here; what was written until then is kept. Your chats are safe.</source><translation>回答到此结束；已写的内容会保留。您的聊天安全。</translation></message>
+<message><source>The GPU stopped working. The text so far is kept, and the model is being loaded again.</source><translation>GPU 已停止工作。此前生成的内容会保留，模型正在重新加载。</translation></message>
+<message><source>The answer ends here; the text so far is kept. Your chats are safe.</source><translation>回答到此结束；已写的内容会保留。您的聊天安全。</translation></message>
 <message><source>The damaged file is kept as {name}.</source><translation>损坏的文件保留为 {name}。</translation></message>
 <message><source>The disk is full</source><translation>磁盘已满</translation></message>
 <message><source>The disk is full, so they last only until Hearth is closed.</source><translation>磁盘已满，因此这些设置只保留到关闭 Hearth 为止。</translation></message>
@@ -1958,7 +1958,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>The engine could not do what was asked.</source><translation>引擎未能完成请求。</translation></message>
 <message><source>The engine keeps stopping</source><translation>引擎无法持续运行</translation></message>
 <message><source>The engine stopped</source><translation>引擎已停止</translation></message>
-<message><source>The engine stopped in the middle of it. What was written until then is kept.</source><translation>引擎中途停止。已写的内容会保留。</translation></message>
+<message><source>The engine stopped in the middle of it. The text so far is kept.</source><translation>引擎中途停止。已写的内容会保留。</translation></message>
 <message><source>The file cannot be read. Choose one on this PC that you are allowed to open.</source><translation>无法读取文件。请选择此电脑上您有权打开的文件。</translation></message>
 <message><source>The file cannot be written there. Choose another folder.</source><translation>无法在该处写入文件。请选择其他文件夹。</translation></message>
 <message><source>The file of your chats is damaged, and no new one can be written beside it.</source><translation>您的聊天文件已损坏，且无法在旁边写入新文件。</translation></message>
@@ -1977,8 +1977,8 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>The model's computation went wrong. If it happens again, its files are damaged.</source><translation>模型计算出错。若再次发生，说明其文件已损坏。</translation></message>
 <message><source>The model's header would take too much memory. Choose another file of it, or another model.</source><translation>该模型的文件头会占用过多内存。请选择它的另一个文件，或选择其他模型。</translation></message>
 <message><source>The prepared data does not belong to this model. In the settings, let its neurons be chosen automatically.</source><translation>为此模型准备的内容与其不符。请在设置中让其神经元自动选择。</translation></message>
-<message><source>The server cannot be reached. What was written until then is kept.</source><translation>无法连接服务器。已写的内容会保留。</translation></message>
-<message><source>The server did not answer properly. What was written until then is kept.</source><translation>服务器应答异常。已写的内容会保留。</translation></message>
+<message><source>The server cannot be reached. The text so far is kept.</source><translation>无法连接服务器。已写的内容会保留。</translation></message>
+<message><source>The server did not answer properly. The text so far is kept.</source><translation>服务器应答异常。已写的内容会保留。</translation></message>
 <message><source>The server does not accept the key.</source><translation>服务器不接受此密钥。</translation></message>
 <message><source>The window and the engine have different versions. Install Hearth again.</source><translation>窗口与引擎互不兼容：版本不同。请重新安装 Hearth。</translation></message>
 <message><source>Their file is a link to a file that does not exist. Connect that disk, or remove the link.</source><translation>聊天文件是一个链接，指向的位置不存在。请连接该磁盘，或删除此链接。</translation></message>
@@ -1992,8 +1992,8 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Your chats are not saved right now</source><translation>您的聊天目前未保存</translation></message>
 <message><source>Your chats cannot be saved</source><translation>无法保存您的聊天</translation></message>
 <message><source>{chats} with {messages} could be read.</source><translation>可读取{chats}，共{messages}。</translation></message>
-<message><source>{fact} What was written until then is kept, and the model is being loaded again.</source><translation>{fact} 已写的内容会保留，正在重新加载模型。</translation></message>
-<message><source>{fact} What was written until then is kept.</source><translation>{fact} 已写的内容会保留。</translation></message>
+<message><source>{fact} The text so far is kept, and the model is being loaded again.</source><translation>{fact} 已写的内容会保留，正在重新加载模型。</translation></message>
+<message><source>{fact} The text so far is kept.</source><translation>{fact} 已写的内容会保留。</translation></message>
 <message><source>{model} does not fit right now</source><translation>{model} 目前放不下</translation></message>
 <message><source>1 in 10 neurons works per word: fast once prepared for this PC.</source><translation>每个词只用 1/10 的神经元：准备好后很快。</translation></message>
 <message><source>128 experts, of which 8 work on a word: much knowledge, little work.</source><translation>128 个专家，每个词用 8 个：知识多，计算少。</translation></message>
@@ -2062,7 +2062,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Strong all-round model with European languages; needs a GPU with 16 GB.</source><translation>支持欧洲语言的全能型强模型；需要 16 GB 显存的 GPU。</translation></message>
 <message><source>Strong at code and long answers; needs a GPU with 24 GB.</source><translation>擅长代码和长回答；需要 24 GB 显存的 GPU。</translation></message>
 <message><source>Strong at code and long tasks; fits a GPU with 24 GB.</source><translation>擅长代码和长任务；适合 24 GB 的 GPU。</translation></message>
-<message><source>Strong at code and tools, fast: 4 of its 64 experts work on a word.</source><translation>擅长代码和工具，速度快：每个词只用 64 个专家中的 4 个。</translation></message>
+<message><source>Strong at code and tools; fast, because only 4 of its 64 experts work on each word.</source><translation>擅长代码和工具，速度快：每个词只用 64 个专家中的 4 个。</translation></message>
 <message><source>Strong at reasoning and code; needs a GPU with 24 GB.</source><translation>擅长推理和代码；需要 24 GB 显存的 GPU。</translation></message>
 <message><source>The base model in full precision.</source><translation>基础模型的全精度版。</translation></message>
 <message><source>The largest Gemma 3; needs a GPU with 24 GB.</source><translation>最大的 Gemma 3；需要 24 GB 显存的 GPU。</translation></message>

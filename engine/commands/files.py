@@ -199,7 +199,7 @@ def convert(arguments: argparse.Namespace) -> int:
                 "seconds": made.seconds,
                 "warnings": list(made.warnings),
                 "largest_error": {"tensor": worst, "relative_error": made.relative_errors[worst]},
-                "kept_parts": made.kept_parts,
+                "kept_parts": made.reused_parts,
                 "quality": made.quality,
             }
         )

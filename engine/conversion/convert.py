@@ -71,14 +71,14 @@ _SMALL_PARAMETERS = 3_000_000_000
 
 @dataclass(frozen=True)
 class Conversion:
-    """The result. kept_parts: weight files that an interrupted conversion had finished."""
+    """The result. reused_parts: weight files that an interrupted conversion had finished."""
 
     bundle: Path
     n_bytes: int
     seconds: float
     warnings: tuple[str, ...]
     relative_errors: dict[str, float]
-    kept_parts: int
+    reused_parts: int
     activation_warning: str = ""
     quality: str = ""  # cost of rounding, in sentences; empty if not noticeable
 
@@ -121,7 +121,7 @@ def convert(
         seconds=time.perf_counter() - started,
         warnings=manifest.warnings,
         relative_errors={name: entry.relative_error for name, entry in manifest.tensors.items()},
-        kept_parts=work.kept_parts,
+        reused_parts=work.reused_parts,
         activation_warning=opened.activation_warning,
         quality=_quality(opened, codec, max((entry.relative_error for entry in manifest.tensors.values()), default=0)),
     )
@@ -194,7 +194,7 @@ class _Work:
         self.workshop = workshop
         self.opened = opened
         self.total = 0
-        self.kept_parts = 0
+        self.reused_parts = 0
         self.warnings: list[str] = []
         self._claims = claims
         self._progress = job.progress
@@ -206,7 +206,7 @@ class _Work:
         """Keep or write one weight file."""
         claim = self._sound(part.file, part.file, part.n_bytes, part.source_bytes)
         if isinstance(claim, Receipt):
-            self.kept_parts += 1
+            self.reused_parts += 1
             receipt = claim
         else:
             receipt = _write_part(self.workshop, part, self._show, self._cancelled)

@@ -153,7 +153,7 @@ class ExpertCalls:
         return rounding + experts.missing_calls(calls, chosen, rows, published, residency)
 
     def _of_chosen(self, layer: int, x: Vector, counts: I64) -> list[Call]:
-        """What each chosen expert says, in `said`."""
+        """Lay out the output of each chosen expert, in `said`."""
         own, chosen, calls = self._layers[layer].routed, self.chosen[layer], list[Call]()
         if self._reads is not None and self._predictors is None:
             parts = _parts(own[0])[: 1 if self._skips else None]  # most rows of the others are skipped with neurons
@@ -244,7 +244,7 @@ class ExpertCalls:
         return chosen_bias_calls(biases, chosen, values)
 
     def _segments(self, weights: ModelWeights) -> int:
-        """How many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""
+        """Return how many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""
         down = next((layer.routed[0].down_t for layer in reversed(weights.layers) if layer.routed), None)
         return 1 if down is None else experts.segments_of(down, self._config.n_experts_used)
 
@@ -254,7 +254,7 @@ class ExpertCalls:
         return [None if layer.router is None else chosen.ids for chosen, layer in pairs]
 
     def totals(self, counts: I64) -> I64:
-        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
+        """Return totals by layer of a token's counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)
         found[:, 1:3] = counts[:, :, :2].sum(axis=1)
         found[:, 1] += counts[:, 0, _OF_SHARED + (1 if self._config.gated else 2)]  # without a gate 1 is all neurons

@@ -40,12 +40,12 @@ class Task:
 
     @property
     def question(self) -> str:
-        """The same for tasks that differ in model and mode alone."""
+        """A key that tasks share if they differ only in model and mode."""
         return self._hash(self.prompt, self.system, self.seed, dict(self.sampling))
 
     @property
     def id(self) -> str:
-        """The same for the same task in every run."""
+        """A key of the task that is the same in every run."""
         return self._hash(self.question, self.model, self.mode)
 
     @staticmethod
@@ -208,7 +208,7 @@ class ComparisonFile:
 
     @property
     def failed(self) -> list[str]:
-        """What failed and why, one sentence for each reason."""
+        """The failures, one sentence for each reason."""
         reasons = Counter(f"{model}, {mode}: {why}" for (model, mode, _), why in self.failures.items())
         return [words + (f" ({n} times)" if n > 1 else "") for words, n in reasons.items()]
 

@@ -43,7 +43,7 @@ SAVE_EVERY_S = 60.0
 
 
 class Adaptation:
-    """What a loaded model learns from chats. Not thread-safe: use it in the thread that answers, between answers."""
+    """Adapts a model's placement to the chats. Not thread-safe: use it in the thread that answers, between answers."""
 
     def __init__(self, opened: OpenedModel, folder: Path | None = None) -> None:
         """folder: where counts are stored; None: the user's folder."""

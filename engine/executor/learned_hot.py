@@ -1,4 +1,4 @@
-"""What earlier runs learned of a model, for its part on a GPU: its hot neurons, or its hottest experts.
+"""The hot neurons or experts that earlier runs of a model found, for its part on a GPU.
 
 Adaptation learns neurons. The heat of experts is kept here, in the same file of counts.
 """
@@ -39,7 +39,7 @@ class ExpertCounts(Protocol):
 
 
 class LearnedHot:
-    """What is known of one model. Not thread-safe: use it in the thread that answers."""
+    """The hot neurons or experts of one model. Not thread-safe: use it in the thread that answers."""
 
     def __init__(self, opened: OpenedModel) -> None:
         self._opened = opened
@@ -106,7 +106,7 @@ class LearnedHot:
 
 
 def read_heat(opened: OpenedModel) -> F32 | None:
-    """Return the heat [L, E] of a model's experts in choices that earlier runs kept; None without any."""
+    """Return the heat [L, E] of a model's experts in choices that earlier runs saved; None without any."""
     if not opened.config.n_experts:
         return None
     counts = read_activity(opened).counts

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LoadedPart:
-    """What one placement loaded, until `close`. The calling thread must have entered the GPU.
+    """The memory and programs of one placement, until `close`. The calling thread must have entered the GPU.
 
     loaded: the weights on the GPU. blocks: the hot neurons; None if no layer has slots for neurons. prompts,
     pinned_weights: None without GPU prefill.

@@ -1,4 +1,4 @@
-"""What a model is loaded with: its files, its weights, and how to run it. Data only."""
+"""The context of a load: files, weights, and how to run them. Data only."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ MOST_LOADS = 2  # that are asked for a request, if the window loads other models
 
 
 class Window(Protocol):
-    """What is needed of the window's engine."""
+    """The methods of the window's engine that the API needs."""
 
     @property
     def session(self) -> ChatSession | None:

@@ -79,7 +79,7 @@ class ApiRequest:
 
 
 def read_api_request(what: What, body: bytes) -> ApiRequest:
-    """Return the request in a body. Raises: ApiError with a message for the client's author."""
+    """Parse a body as a request. Raises: ApiError with a message for the client's developer."""
     values = read_object(body)
     model = model_of(values)
     _refuse_undone(values)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the engine computes for a request. opened: the marker of a thought that the prompt opens. calls: the format
+    """The prompt of a request, for the engine. opened: the marker of a thought that the prompt opens. calls: the format
     in which the model writes calls; None without tools. stops: texts that end the answer outside of calls; without
     tools, they are in `sampling`.
     """

@@ -151,7 +151,7 @@ class ServedModels:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What /v1/models says of a model's files."""
+    """The facts about a model's files that /v1/models reports."""
 
     context_length: int
     size_bytes: int

@@ -186,7 +186,7 @@ class DraftTransformer(Transformer):
 
 
 class Trail:
-    """What a conversation keeps for a layer that drafts tokens: its cache, and the model's latest hidden states.
+    """The state of a conversation for a layer that drafts tokens: its cache, and the model's latest hidden states.
 
     The cache's first position is the conversation's `origin`. It may begin anywhere: what it lacks makes drafts worse,
     and no result wrong. Where positions are missing between it and the hidden states, it begins again.

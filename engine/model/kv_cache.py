@@ -1,4 +1,4 @@
-"""What a conversation keeps of its tokens: keys and values, and the state of layers that recur."""
+"""The state that a conversation has of its tokens: keys and values, and the state of layers that recur."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class KVCache:
         self.tokens: I64 = np.zeros(context, np.int64)
         self.rows = self._graph.rows if rows is None else tuple(rows)
         self.trail: Trail | None = None  # follows the conversation for a layer that drafts tokens
-        self._kept = tuple(_stored(config))  # layers that store keys and values
-        self._local = tuple(i for i in self._kept if self._graph.is_local(i))
-        here = [i in self._local for i in self._kept if self.rows[i] is not None]
+        self._storing = tuple(_stored(config))  # layers that store keys and values
+        self._local = tuple(i for i in self._storing if self._graph.is_local(i))
+        here = [i in self._local for i in self._storing if self.rows[i] is not None]
         self._windows = WindowMemory.of(config) if self._local else None
         self.local_capacity = context if self._windows is None else self._windows.capacity(context)
         self.local_first = 0  # the first position of layers with a window
@@ -226,11 +226,11 @@ class KVCache:
 
         "b": in blocks; "r": in rows on a GPU; "-": a layer with a window has forgotten some of them.
         """
-        return self._forms([i for i in self._kept if i not in self._local or first >= self.local_first])
+        return self._forms([i for i in self._storing if i not in self._local or first >= self.local_first])
 
     def _forms(self, layers: Sequence[int]) -> str:
         forms = {layer: "r" if self.rows[layer] is None else "b" for layer in layers}
-        return "".join(forms.get(layer, "-") for layer in self._kept)
+        return "".join(forms.get(layer, "-") for layer in self._storing)
 
     def positions(self, first: int, n_positions: int) -> U8:
         """Return a copy of the keys and values of these positions, of all layers that have them, in order.
@@ -246,7 +246,7 @@ class KVCache:
         except MemoryError as error:
             raise HostMemoryError(f"There is no free RAM for a copy of {n_positions} tokens.") from error
         at = 0
-        for layer, size in zip(self._kept, sizes, strict=True):
+        for layer, size in zip(self._storing, sizes, strict=True):
             if size:
                 place = first - self._run_first if layer in self._local else first
                 self._copy_layer(layer, place, n_positions, found[at : at + size])
@@ -259,10 +259,10 @@ class KVCache:
         Of layers with a window, only positions from local_first on, which the data must have. Returns whether the data
         fit this cache; otherwise nothing was written. Raises: CudaError.
         """
-        if len(forms) != len(self._kept) or set(forms) - {"b", "r", "-"}:
+        if len(forms) != len(self._storing) or set(forms) - {"b", "r", "-"}:
             return False
-        end, by_layer = first + n_positions, dict(zip(self._kept, forms, strict=True))
-        needed = [i for i in self._kept if i not in self._local or end > self.local_first]
+        end, by_layer = first + n_positions, dict(zip(self._storing, forms, strict=True))
+        needed = [i for i in self._storing if i not in self._local or end > self.local_first]
         if first % kv_blocks.BLOCK or end > self.capacity or "-" in map(by_layer.__getitem__, needed):
             return False
         sizes = self._piece_sizes(forms, n_positions)
@@ -273,7 +273,7 @@ class KVCache:
 
     def _put(self, first: int, n_positions: int, data: U8, forms: str) -> None:
         at = 0
-        for layer, size, form in zip(self._kept, self._piece_sizes(forms, n_positions), forms, strict=True):
+        for layer, size, form in zip(self._storing, self._piece_sizes(forms, n_positions), forms, strict=True):
             piece, layout, heads = data[at : at + size], *self._shape(layer)
             at += size
             skipped = max(0, self.local_first - first) if layer in self._local else 0
@@ -379,7 +379,7 @@ class KVCache:
     def _piece_sizes(self, forms: str, n_positions: int) -> list[int]:
         """Return the bytes of this many positions of each layer with keys and values of its own."""
         found = []
-        for layer, form in zip(self._kept, forms, strict=True):
+        for layer, form in zip(self._storing, forms, strict=True):
             layout, heads = self._shape(layer)
             n_bytes = {"r": n_positions * layout.row_bytes, "b": layout.n_blocks(n_positions) * layout.block_bytes}
             found.append(heads * n_bytes.get(form, 0))
@@ -458,7 +458,7 @@ class KVCache:
         short.
         """
         if self._windows is not None and self.length:
-            first = self._windows.first_kept(self.length)
+            first = self._windows.first_stored(self.length)
             self._turn = Turn(first, self.length) if first >= self.local_first else None
         if self.recurs and self.length and self.length not in self._snapshots:
             snapshot = self.new_snapshot()
@@ -581,7 +581,7 @@ def turn_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]
     if windows is None or windows.capacity(positions) == positions:
         return [0] * config.n_layers
     of_windows = {i: spec for i, spec in _stored(config).items() if spec.local}
-    return _by_layer(config, of_windows, windows.most_kept, codec, windows.most_kept)
+    return _by_layer(config, of_windows, windows.most_stored, codec, windows.most_stored)
 
 
 def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
@@ -606,7 +606,7 @@ def _by_layer(
 
 
 def state_bytes(config: ModelConfig) -> int:
-    """Return the bytes of a conversation's recurrent state, with all snapshots that are kept; 0 without."""
+    """Return the bytes of a conversation's recurrent state, with all stored snapshots; 0 without."""
     return 4 * config.state_size * (2 + MOST_SNAPSHOTS)
 
 

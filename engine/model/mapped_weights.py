@@ -50,7 +50,7 @@ class DownCopies:
 
     @property
     def reason(self) -> str:
-        """What the load did, half a sentence; empty if it copied nothing."""
+        """The reason to report, half a sentence; empty if nothing was copied."""
         if not self.ram_bytes:
             return ""
         words = "; down was copied, so that the weights of each neuron are contiguous"

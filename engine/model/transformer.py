@@ -74,7 +74,7 @@ class FfnExecutor(Protocol):
 
 
 class LayerCache(Protocol):
-    """What attention needs of a KVCache."""
+    """The part of a KVCache that attention uses."""
 
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]: ...
 

@@ -58,25 +58,25 @@ class WindowMemory:
         return cls(longest, step, chunked, max(slack, kv_blocks.BLOCK))
 
     @property
-    def most_kept(self) -> int:
+    def most_stored(self) -> int:
         """Positions that remain at most when others are forgotten."""
         kept = REWIND + self.step - 1 + (0 if self.chunked else self.window - 1)
         return -(-kept // kv_blocks.BLOCK) * kv_blocks.BLOCK
 
     def capacity(self, positions: int, sequences: int = 1) -> int:
         """Return the positions that fit, for sequences with this many positions in all."""
-        return min(positions, sequences * (self.most_kept + self.slack))
+        return min(positions, sequences * (self.most_stored + self.slack))
 
-    def first_kept(self, length: int) -> int:
-        """Return the first position that is kept when layers forget others, after this many tokens."""
+    def first_stored(self, length: int) -> int:
+        """Return the first stored position when layers forget others, after this many tokens."""
         return self.first_read(max(0, length - REWIND))
 
     def first_after(self, length: int, capacity: int, end: int) -> int:
-        """Return the first position that is kept when memory of this many positions is full, before a run up to `end`.
+        """Return the first stored position when memory of this many positions is full, before a run up to `end`.
 
         It begins a block of the prompt cache if the run then fits, so that the block with the end's window is whole.
         """
-        first = self.first_kept(length)
+        first = self.first_stored(length)
         whole = first // STORED_TOKENS * STORED_TOKENS
         return whole if whole + capacity >= end else first
 

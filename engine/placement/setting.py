@@ -43,7 +43,7 @@ _LEARNED = "learned"
 
 @dataclass(frozen=True, eq=False)
 class KnownInputs:
-    """What the caller of the solver knows already.
+    """Values that the caller of the solver knows already.
 
     weights: the loaded weights, if their codecs may differ from the files'. gpu: the chosen GPU with current figures.
     predictor: returns the model's predictor without reading it again. ram: figures from before the model was loaded.

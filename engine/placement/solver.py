@@ -70,8 +70,8 @@ def solve(
     method: Literal["cpu alone", "greedy", "integer programme"] = "greedy"
     bound_s = bound.seconds
     if gap(found, problem, bound_s) > good_gap:
-        kept = bound.worth_a_look(found.seconds(problem))
-        better, proven = _programme(problem, kept, vram_budget, ram_budget, time_limit_s, good_gap)
+        candidates = bound.worth_a_look(found.seconds(problem))
+        better, proven = _programme(problem, candidates, vram_budget, ram_budget, time_limit_s, good_gap)
         bound_s = max(bound_s, proven)
         if better is not None and better.seconds(problem) < found.seconds(problem):
             found, method = better, "integer programme"
@@ -84,9 +84,9 @@ def solve(
 
 
 def _programme(
-    problem: Problem, kept: BOOL, vram_budget: int, ram_budget: int | None, time_limit_s: float, good_gap: float
+    problem: Problem, candidates: BOOL, vram_budget: int, ram_budget: int | None, time_limit_s: float, good_gap: float
 ) -> tuple[Choice | None, float]:
-    """Return the best placement of the kept ways that HiGHS finds, and its proven lower bound in seconds.
+    """Return the best placement of the candidate ways that HiGHS finds, and its proven lower bound in seconds.
 
     Variables: whether a layer takes a way; whether the head is on the GPU; whether the token changes device before a
     layer, before the head and after it.
@@ -95,7 +95,7 @@ def _programme(
     from scipy.sparse import csr_array
 
     n_layers = problem.n_layers
-    layer, way = np.nonzero(kept & problem.possible)
+    layer, way = np.nonzero(candidates & problem.possible)
     n_ways, n_crossings = len(layer), n_layers + 2
     head, crossing = n_ways, n_ways + 1
     n = n_ways + 1 + n_crossings

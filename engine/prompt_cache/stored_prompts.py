@@ -31,7 +31,7 @@ from native_kernels.backend import F32, U8
 
 log = logging.getLogger(__name__)
 
-FEWEST_TOKENS = 64  # fewer are computed, and not kept
+FEWEST_TOKENS = 64  # fewer are computed, and not stored
 TRIED = 8  # blocks that are read before their rate is compared
 READERS = min(8, os.cpu_count() or 1)  # each checks 1 to 2 GB/s
 
@@ -49,7 +49,7 @@ def first_key(opened: OpenedModel, codec: str, mode: str) -> str:
 
 @dataclass(frozen=True)
 class _Found:
-    """A kept beginning of a prompt.
+    """A stored beginning of a prompt.
 
     blocks: names of the blocks of its `length` tokens. state: name of the recurrent state at its end, or None.
     """
@@ -69,7 +69,7 @@ class StoredPrompts:
         self.token_s = 0.0  # to compute one token of a prompt, as measured last; 0: not yet
 
     def restore(self, cache: KVCache, have: int, prompt: Sequence[int], mode: str, job: Job = Job()) -> int:
-        """Read the longest kept beginning of the prompt, if it is longer than the `have` tokens in the cache.
+        """Read the longest stored beginning of the prompt, if it is longer than the `have` tokens in the cache.
 
         The cache must be cut to them. At least the last token is left to be computed. Returns the tokens read.
         """
@@ -171,7 +171,7 @@ class StoredPrompts:
             parent = header.key
 
     def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Generator[bool, None, bool]:
-        """Yield as `save` does; return whether the block is kept. It replaces one that lacks windows if it has them."""
+        """Yield as `save` does; return whether it is stored. It replaces one that lacks windows if it has them."""
         is_no_better = "-" in header.forms or "-" not in self._forms(header.parent, header.name)
         if is_no_better and self._store.has(header.name):
             self._store.share(header.name, chat)

@@ -96,7 +96,7 @@ class ActiveNeurons:
             self._counters = None
 
     def ended(self) -> None:
-        """Read what the devices have of the last tokens."""
+        """Read the counts of the last tokens from the devices."""
         self._compare()
         self._read_gpu(last=True)
 

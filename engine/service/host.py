@@ -231,7 +231,7 @@ class EngineHost:
         try:
             return self._session.save_step()
         except Exception:  # idle work must not prevent answers
-            log.exception("The chat is not kept")
+            log.exception("The chat is not stored")
             return None
 
     def _step_draft(self) -> float | None:

@@ -47,7 +47,7 @@ def _as_text(bits: NDArray[np.uint8]) -> str:
 
 
 class _Noted(NamedTuple):
-    """What was copied of one token. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has it."""
+    """The copied values of one token. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has it."""
 
     token: int
     seconds: float
@@ -187,6 +187,8 @@ class Inspection:
 
     def _experts(self) -> list[list[int] | None]:
         """Return the experts of the last token of each layer."""
+        if not self._session.model.opened.config.n_experts:
+            return []
         decoder = self._session.transformer.decoder
         found = [] if decoder is None else [None if ids is None else ids.tolist() for ids in decoder.chosen_experts()]
         if self._slots is not None and found:  # each choice makes an expert hotter

@@ -77,7 +77,7 @@ class Generate:
     summary: str = ""  # of messages that were said before these; with "summarise"
     summarised: int = 0  # how many it stands for
     fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
-    chat: str = ""  # id of the chat, for the prompt cache; "": it is not kept there
+    chat: str = ""  # id of the chat, for the prompt cache; "": it is not stored there
     tools: list[dict[str, Any]] = field(default_factory=list)
     inspect: bool = False  # record each token: an `inspected` event comes before `finished`
     prompt: list[int] = field(default_factory=list)  # token ids to continue, instead of those of the messages
@@ -122,8 +122,8 @@ class StorePrompts:
     """Keep computed prompts on disk, of these chats alone; answered by `finished`.
 
     What only other chats used is deleted. quota_bytes: of all files, of which the least recently used are deleted; 0:
-    nothing is on disk. folder: where they are. Before the first such request nothing is kept. Chats of later Generate
-    requests are kept too.
+    nothing is on disk. folder: where they are. Before the first such request nothing is stored. Chats of later Generate
+    requests are stored too.
     """
 
     type: ClassVar[str] = "store_prompts"

@@ -103,7 +103,7 @@ class ChatSession:
         adaptation: Adaptation | None = None,
         prompts: StoredPrompts | None = None,
     ) -> None:
-        """adaptation: learns from the answers; None: hot neurons never change. prompts: None: no prompt is kept."""
+        """adaptation: learns from the answers; None: hot neurons never change. prompts: None: no prompt is stored."""
         self.model = model
         self.prompts = prompts
         self.mode = mode
@@ -115,7 +115,7 @@ class ChatSession:
         self._cache = self._new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # tokens in the cache
-        self._chat = ""  # the chat that they belong to; "" for none that is kept
+        self._chat = ""  # the chat that they belong to; "" for none that is stored
         self._computed_in: str | None = None  # the mode that computed them; None for several
         self._saving: Iterator[bool] | None = None  # keeps them step by step
         self._room = ContextWindow(self._cache.context)
@@ -177,7 +177,7 @@ class ChatSession:
             while self.save_step() == 0.0:
                 pass
         except (CudaError, HostMemoryError) as error:
-            log.info("The chat is not kept: %s", error)
+            log.info("The chat is not stored: %s", error)
         self._saving = None
 
     def _keep_up(self) -> None:
@@ -354,7 +354,7 @@ class ChatSession:
 
         If the KV cache is too small for prompt and n_answer tokens, or much too large, the model is placed again. If
         that is cancelled, so is the answer, before it computes anything.
-        Returns the tokens read, and the seconds that all took. What is cut off is kept first.
+        Returns the tokens read, and the seconds that all took. What is cut off is stored first.
         """
         began, mode = time.perf_counter(), self.model.resolve_mode(self.mode)
         have = self._cache.reusable(min(shared_length(self._tokens, prompt), len(prompt) - 1))
@@ -377,7 +377,7 @@ class ChatSession:
         try:
             read = self.prompts.restore(self._cache, have, prompt, mode, job)
         except CudaError as error:  # the answer meets it again, and deals with it
-            log.info("The kept prompt cannot be used: %s", error)
+            log.info("The stored prompt cannot be used: %s", error)
             self._cache.drop_run()
             read = 0
         return read, time.perf_counter() - began

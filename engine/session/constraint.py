@@ -1,4 +1,4 @@
-"""What the text of an answer must be: JSON that follows a schema, a match of a regular expression, or of a grammar.
+"""Constraints on the text of an answer: JSON by a schema, a regular expression, or a grammar.
 
 This module checks the limits of a constraint and writes it in the Lark notation of the library llguidance, which
 engine/session/grammar.py compiles.
@@ -48,7 +48,7 @@ class Constraint:
 
     @property
     def name(self) -> str:
-        """What a user calls it."""
+        """The name for users."""
         return _NAMES[self.kind]
 
     def check(self) -> None:
@@ -80,7 +80,7 @@ class Constraint:
 
     @property
     def part(self) -> str:
-        """What stands for the answer in a rule of another grammar."""
+        """The symbol for the answer in a rule of another grammar."""
         if self.kind == "json_schema":
             return f"%json {json.dumps({**self.source, 'x-guidance': STYLE})}"
         if self.kind == "choice":

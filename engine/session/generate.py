@@ -100,7 +100,7 @@ class TokenEvent:
 
 @dataclass(frozen=True)
 class StopRules:
-    """What ends an answer: a token, a text, or the number of tokens; None: only the context limits it."""
+    """The end of an answer: a token, a text, or the number of tokens; None: only the context limits it."""
 
     token_ids: frozenset[int] = frozenset()
     texts: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Savings:
 
 @dataclass(frozen=True)
 class Grown:
-    """What computes an answer on a model that was placed again."""
+    """The transformer and cache of an answer whose model was placed again."""
 
     model: Transformer
     cache: KVCache

@@ -63,7 +63,7 @@ class Device:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What fits: the context in tokens and the KV codec.
+    """The context in tokens and the KV codec that fit.
 
     sizes: include down's copy by neuron if the load makes one.
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).

@@ -158,7 +158,7 @@ class LoadedModel(LoadContext):
 
     @property
     def gpu_notes(self) -> tuple[str, ...]:
-        """What happened to its part on the GPU since the load, one sentence each."""
+        """The changes of its part on the GPU since the load, one sentence each."""
         return () if self.on_gpu is None else tuple(self.on_gpu.placed.notes)
 
     @property

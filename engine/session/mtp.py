@@ -34,7 +34,7 @@ _LEAST_USE = 0.05  # of that share, for reading more
 
 
 class MtpRecord:
-    """What was observed of a model's drafts: how often they were right, and how long they took.
+    """Statistics of a model's drafts: how often they were right, and how long they took.
 
     Shared by all answers. By class of the layer's own probability, right and seen drafts; by step, those that followed
     right ones.

@@ -52,7 +52,7 @@ class Fitted:
 
 @dataclass
 class _LeftOut:
-    """What was left out of a prompt. The next prompt leaves it out too, so that both begin the same."""
+    """The messages left out of a prompt. The next prompt omits them too, so that both begin the same."""
 
     at: int = 0
     messages: list[ChatMessage] = field(default_factory=list)

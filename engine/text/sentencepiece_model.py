@@ -48,7 +48,7 @@ def parse_sentencepiece(data: bytes, origin: str) -> SentencePieceModel:
 
 
 class _Damage(Exception):  # noqa: N818 - never leaves this module
-    """Damage, as the end of a sentence."""
+    """The file is damaged. The message ends a sentence."""
 
 
 def _parse(data: bytes) -> SentencePieceModel:

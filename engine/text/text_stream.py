@@ -52,7 +52,7 @@ class Spelling:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What is shown in place of each text."""
+        """The text shown in place of each tag."""
         spelt = {self.opening: "<think>", self.end: "</think>"} if self.opening else {}
         return spelt | dict.fromkeys(self.dropped, "")
 

@@ -41,7 +41,7 @@ BATCH_POSITIONS = 512
 
 @dataclass(frozen=True, eq=False)
 class ModelParts:
-    """What the walk needs of a loaded model."""
+    """The parts of a loaded model that the walk uses."""
 
     config: ModelConfig
     weights: ModelWeights

@@ -105,13 +105,13 @@ def published_stats(opened: OpenedModel) -> Profiled | None:
 
     Raises: ModelFormatError for damage, ArtifactMismatchError for those of another model.
     """
-    kept = artefacts.find(opened, "statistics")
-    if kept is None and opened.files.stats is None:
+    saved = artefacts.find(opened, "statistics")
+    if saved is None and opened.files.stats is None:
         return None
     stats = read_stats(opened)
     if stats is None or stats.tokens is not None:
         return None
-    file = opened.files.stats if kept is None else head_file(kept, artefacts.NAMES["statistics"])
+    file = opened.files.stats if saved is None else head_file(saved, artefacts.NAMES["statistics"])
     return None if file is None else Profiled(stats, file)
 
 

@@ -120,7 +120,7 @@ class GpuAngles:
 
 @dataclass(frozen=True)
 class GpuHeads:
-    """What is done to a position's heads before attention: norms of each head of q, k and v; None: none.
+    """The operations on a position's heads before attention: norms of each head of q, k and v; None: none.
 
     n: heads of q. v_norm has no weights (0). v_is_k: v is k before its norm and rotation, instead of what is in its
     place. stored: whether there are k and v; otherwise the layer reads those of another one, and only q is computed.

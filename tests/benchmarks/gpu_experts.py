@@ -72,6 +72,7 @@ class Answer:
     seconds: float
     missed: np.ndarray[Any, np.dtype[np.float64]]
     exchanged: int
+    exchange_s: float
     stages_s: dict[str, float]
 
 
@@ -162,6 +163,7 @@ def run(
             ],
             "hit_rate": statistics.mean(hit_rate(one, config.n_experts_used) for one in answers),
             "exchanged_per_token": sum(one.exchanged for one in answers) / steps,
+            "exchange_s_per_token": sum(one.exchange_s for one in answers) / steps,
             "resident_share": resident_share(model),
             "cpu_stages_s": {
                 name: sum(one.stages_s.get(name, 0.0) for one in answers) / steps for name in answers[-1].stages_s
@@ -198,7 +200,7 @@ def answer(model: LoadedModel, n_tokens: int, number: int) -> Answer:
     logits = prefill(transformer, text(config.vocab_size, PROMPT_TOKENS, number), cache)
     if decoder is not None:
         decoder.measure_stages()
-    exchanged = 0 if slots is None else slots.exchanged
+    before = (0, 0.0) if slots is None else (slots.exchanged, slots.exchange_s)
     missed = np.zeros(config.n_layers)
     tokens = []
     began = time.perf_counter()
@@ -212,7 +214,8 @@ def answer(model: LoadedModel, n_tokens: int, number: int) -> Answer:
     missed /= n_tokens
     homes = ["cpu"] * config.n_layers if model.gpu is None else model.gpu.placement.attention
     missed[[home == "cpu" for home in homes]] = config.n_experts_used
-    return Answer(tokens, logits, seconds, missed, 0 if slots is None else slots.exchanged - exchanged, stages)
+    after = before if slots is None else (slots.exchanged, slots.exchange_s)
+    return Answer(tokens, logits, seconds, missed, after[0] - before[0], after[1] - before[1], stages)
 
 
 def prefill_rates(model: LoadedModel, n_tokens: int, repeat: int) -> list[float]:
@@ -365,7 +368,7 @@ def line(budget: str, found: dict[str, Any]) -> str:
         f"decode {found['decode_tok_s']:.1f} tok/s (first answer {found['answers'][0]['decode_tok_s']:.1f})",
         f"prefill {prompts}",
         f"hits {found['hit_rate']:.1%} with {found['resident_share']:.1%} resident",
-        f"{found['exchanged_per_token']:.2f} exchanges a token",
+        f"{found['exchanged_per_token']:.2f} exchanges a token in {1e3 * found['exchange_s_per_token']:.2f} ms",
         f"{moved} a token, floor {1e3 * found['floor_s']:.2f} ms at {found['floor_dram_bytes_per_s'] / 1e9:.0f} GB/s "
         f"of RAM, share {found['share_of_floor']:.2f}",
         f"VRAM {found['vram_bytes'] / GIB:.2f} GiB" + (f" of {budget}" if found["budget_bytes"] else ""),

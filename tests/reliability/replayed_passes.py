@@ -39,7 +39,7 @@ def hash_of(data: Any) -> str:
 def hash_of_positions(cache: KVCache, n_positions: int, data: Any, forms: str) -> str:
     """Return the hash of what KVCache.positions returned, without what follows the last position in its block."""
     rows, at = [np.frombuffer(forms.encode(), np.uint8)], 0
-    for layer, size in zip(cache._kept, cache._piece_sizes(forms, n_positions), strict=True):
+    for layer, size in zip(cache._storing, cache._piece_sizes(forms, n_positions), strict=True):
         layout, heads = cache._shape(layer)
         blocks = np.ascontiguousarray(data[at : at + size]).reshape(heads, -1, layout.block_bytes)
         rows.append(kv_blocks.to_rows(blocks, layout, n_positions))

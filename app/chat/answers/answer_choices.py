@@ -15,7 +15,7 @@ from app.chat.answers.answer_labels import MODES
 from app.chat.answers.personas import NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
 from app.chat.answers.saved_prompts import SavedPrompts
-from app.chat.store.preset_store import PresetStoreError, read_json, write_json
+from app.chat.store.preset_store import VersionedFile
 from app.settings import AppSettings
 from engine.thinking_level import LEVELS, Level
 
@@ -28,7 +28,7 @@ NAMES = ("persona", "preset", "sampling", "mode", "thinking", "tools", "document
 
 @dataclass(frozen=True)
 class Chosen:
-    """What applies to a chat. sampling: changed by hand, on top of the preset."""
+    """The answer settings that apply to a chat. sampling: changed by hand, on top of the preset."""
 
     persona: Persona | None
     preset: Preset
@@ -46,7 +46,7 @@ class Chosen:
         return bool(self.sampling)
 
 
-class AnswerChoices:
+class AnswerChoices(VersionedFile):
     """Personas, presets, saved prompts and the defaults of models, and the result for a chat."""
 
     def __init__(
@@ -54,27 +54,16 @@ class AnswerChoices:
     ) -> None:
         """Read nothing. path: None keeps the defaults in memory. prompts: None: the built-in ones."""
         self.personas, self.presets, self.prompts = personas, presets, prompts or SavedPrompts()
-        self._path = path
+        super().__init__(path, SCHEMA_VERSION)
         self._defaults: dict[str, dict[str, Any]] = {}
-        self._newer = False  # the file belongs to a newer version and is not written
 
     def read(self) -> None:
         """Read personas, presets, prompts and defaults; invalid values are skipped."""
         self.personas.read()
         self.presets.read()
         self.prompts.read()
-        if self._path is None:
-            return
-        try:
-            values = read_json(self._path)
-        except (OSError, PresetStoreError):
-            return
-        if not isinstance(values, dict):
-            return
-        version = values.get("schema_version")
-        self._newer = type(version) is int and version > SCHEMA_VERSION
-        models = values.get("models")
-        if self._newer or not isinstance(models, dict):
+        models = self.values().get("models")
+        if not isinstance(models, dict):
             return
         for model, chosen in list(models.items())[:MAX_MODELS]:
             if isinstance(chosen, dict) and (good := checked_choices(chosen)):
@@ -117,11 +106,6 @@ class AnswerChoices:
 
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "models": {name: dict(v) for name, v in self._defaults.items()}}
-
-    def save(self, values: dict[str, Any]) -> None:
-        """Write the values of `to_json`. Thread-safe. Raises OSError."""
-        if self._path is not None and not self._newer:
-            write_json(self._path, values)
 
 
 def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What two answers to the same question come to: where their words part, and which one was faster."""
+"""Compares two answers to the same question: where their words differ, and which was faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was recorded of an answer's tokens, as plain data: kept with the answer, shown, exported."""
+"""The record of an answer's tokens, as plain data: stored with the answer, shown and exported."""
 
 from __future__ import annotations
 

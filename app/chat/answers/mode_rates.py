@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.chat.store.preset_store import PresetStoreError, read_json, write_json
+from app.chat.store.preset_store import VersionedFile
 from app.clients.engine_status import FEWEST_TOKENS
 from app.translation import noted, tr, tr_n
 from app.units import rate
@@ -32,14 +32,13 @@ class ModeRate:
     answers: int
 
 
-class ModeRates:
-    """One for the user; kept across restarts."""
+class ModeRates(VersionedFile):
+    """The measured rates of all models; saved across restarts."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Read nothing. path: None keeps everything in memory."""
-        self._path = path
+        super().__init__(path, SCHEMA_VERSION)
         self._rates: dict[str, dict[str, dict[str, list[float]]]] = {}  # by model, device, mode; newest last
-        self._newer = False
 
     def take(self, result: GenerationResult) -> bool:
         """Record an answer's rate. Returns False if the answer was too short."""
@@ -64,16 +63,8 @@ class ModeRates:
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad values are skipped."""
-        if self._path is None:
-            return
-        try:
-            values = read_json(self._path, MAX_FILE_BYTES)
-        except (OSError, PresetStoreError):
-            return
-        version = values.get("schema_version") if isinstance(values, dict) else None
-        self._newer = type(version) is int and version > SCHEMA_VERSION
-        models = values.get("models") if isinstance(values, dict) else None
-        if self._newer or not isinstance(models, dict):
+        models = self.values(MAX_FILE_BYTES).get("models")
+        if not isinstance(models, dict):
             return
         for model, devices in list(models.items())[-MAX_MODELS:]:
             for device, modes in (devices if isinstance(devices, dict) else {}).items():
@@ -91,11 +82,6 @@ class ModeRates:
             for model, devices in self._rates.items()
         }
         return {"schema_version": SCHEMA_VERSION, "models": models}
-
-    def save(self, values: dict[str, Any]) -> None:
-        """Write the values of `to_json`. Thread-safe. Raises OSError."""
-        if self._path is not None and not self._newer:
-            write_json(self._path, values)
 
 
 def _is_rate(value: object) -> bool:

@@ -30,7 +30,7 @@ class Memory(Protocol):
 
 
 class QuestionDocuments:
-    """One for the window."""
+    """Searches the documents for the questions of all chats."""
 
     def __init__(
         self, memory: Memory, policy: AnswerPolicy, finder: Finder, model: Callable[[], str],

@@ -1,4 +1,4 @@
-"""What an exported or printed chat holds: its messages in reading order, and its other branches. No Qt."""
+"""The content of an exported or printed chat: its messages in reading order, and its other branches. No Qt."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Node:
 
 @dataclass(slots=True)
 class Head:
-    """What is known of a chat besides its messages. id: in its program; "" if it has none there."""
+    """The facts about a chat besides its messages. id: in its program; "" if it has none there."""
 
     program: str
     id: str

@@ -37,7 +37,7 @@ _WHY_NOT = {
 
 
 class StagedChats(Protocol):
-    """What an import needs of the chats: see ChatMemory."""
+    """The methods of ChatMemory that an import needs."""
 
     def stage(self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]) -> None: ...
 
@@ -50,7 +50,7 @@ class StagedChats(Protocol):
 
 @dataclass(frozen=True)
 class ImportSummary:
-    """What an import did. skipped: chats by reason. left_out: parts of messages by kind. cut: files that end early."""
+    """An import's result. skipped: chats by reason. left_out: parts of messages by kind. cut: files that end early."""
 
     chats: Sequence[Conversation] = ()
     staged: Staged = field(default_factory=Staged)

@@ -39,7 +39,7 @@ class Project:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """What its chats choose unless they chose something else, as in Conversation.choices."""
+        """The defaults of its chats, as in Conversation.choices."""
         inherited: dict[str, Any] = {}
         if self.persona:
             inherited["persona"] = self.persona

@@ -242,6 +242,30 @@ def free_name(name: str, taken: Iterable[str]) -> str:
     return tried
 
 
+class VersionedFile:
+    """A small JSON file with a schema version. That of a newer version of Hearth is neither used nor written."""
+
+    def __init__(self, path: Path | None, schema_version: int) -> None:
+        """Read nothing. path: None: there is no file."""
+        self._path, self._schema_version = path, schema_version
+        self._newer = False
+
+    def values(self, most_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
+        """Read the file. Return {} if it is missing, damaged or a newer version's."""
+        try:
+            found = None if self._path is None else read_json(self._path, most_bytes)
+        except (OSError, PresetStoreError):
+            return {}
+        version = found.get("schema_version") if isinstance(found, dict) else None
+        self._newer = type(version) is int and version > self._schema_version
+        return found if isinstance(found, dict) and not self._newer else {}
+
+    def save(self, values: Mapping[str, Any]) -> None:
+        """Write the values of `to_json`. Thread-safe. Raises OSError."""
+        if self._path is not None and not self._newer:
+            write_json(self._path, values)
+
+
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a JSON file atomically. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")

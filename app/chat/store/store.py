@@ -63,7 +63,7 @@ _DROPPED_AT_ONCE = 200  # chats, in one transaction
 
 @dataclass(frozen=True)
 class Staged:
-    """What `Store.stage` did with a batch: chats and messages added, chats that were here, and in the bin."""
+    """The result of `Store.stage` for a batch: chats and messages added, chats that were here, and in the bin."""
 
     chats: int = 0
     messages: int = 0

@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says. parts: without empty ones. n_parts: with empty ones. n_scanned: pages of a PDF that hold
+    """The text of a file. parts: without empty ones. n_parts: with empty ones. n_scanned: pages of a PDF that hold
     pictures and no text. cut: there was more text than the limit, and the rest was left out.
     """
 

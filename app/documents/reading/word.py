@@ -41,7 +41,7 @@ def read(package: Package, limit: TextLimit) -> Document:
 
 @dataclass
 class _Style:
-    """How paragraphs of a style look. level: of a heading, or 0. number: (list, level), or None."""
+    """The formatting of a paragraph style. level: of a heading, or 0. number: (list, level), or None."""
 
     name: str = ""
     based_on: str = ""

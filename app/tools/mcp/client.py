@@ -46,7 +46,7 @@ _Work = Callable[["Client"], Awaitable[_Answer]]
 
 
 class ToolState(StrEnum):
-    """What the user must know of a tool. A tool can be called only if it is APPROVED."""
+    """The approval of a tool. Only an APPROVED tool can be called."""
 
     APPROVED = "approved"
     NEW = "new"  # not approved yet
@@ -77,7 +77,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Content:
-    """What a server offers beside its tools. completes: whether it proposes values for arguments."""
+    """The offers of a server beside its tools. completes: whether it proposes values for arguments."""
 
     prompts: tuple[Prompt, ...] = ()
     resources: tuple[Resource, ...] = ()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from app.chat.store.preset_store import NAME_LENGTH, PresetStoreError, free_name, read_json, write_json
+from app.chat.store.preset_store import NAME_LENGTH, PresetStoreError, VersionedFile, free_name, read_json
 from app.settings import AppPaths, paths
 from app.translation import tr
 from engine.plain_config import is_deep
@@ -40,7 +40,7 @@ _LATIN = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class ToolServerError(Exception):
-    """A server that cannot be used or kept as it is. The message is a sentence for users."""
+    """A server that cannot be used or stored as it is. The message is a sentence for users."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class Definition:
 
     @property
     def label(self) -> str:
-        """What the server calls it for users."""
+        """The server's display name for the tool."""
         hint = self.annotations.get("title")
         return self.title or (hint if isinstance(hint, str) else "") or self.name
 
@@ -117,21 +117,20 @@ class ToolServer:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a file of another program holds. servers: all off. refused: names, and why each cannot be used."""
+    """The servers in a file of another program. servers: all off. refused: names, and why each cannot be used."""
 
     servers: tuple[ToolServer, ...]
     refused: tuple[tuple[str, str], ...] = ()
 
 
-class ToolServerList:
+class ToolServerList(VersionedFile):
     """The user's MCP servers, in the order in which they were added."""
 
     def __init__(self, path: Path | None = None, places: AppPaths | None = None) -> None:
         """Read nothing. path: None keeps them in memory. places: Hearth's folders, which no server may change."""
-        self._path = path
+        super().__init__(path, SCHEMA_VERSION)
         self._places = places or paths()
         self._servers: dict[str, ToolServer] = {}
-        self._newer = False  # the file belongs to a newer version and is not written
 
     @property
     def servers(self) -> list[ToolServer]:
@@ -151,9 +150,9 @@ class ToolServerList:
         name = " ".join(server.name.split())[:NAME_LENGTH] or tr("MCP server")
         name = free_name(name, [other.name for other in self.servers if other.id != server.id])
         approved = server.approved if before is None or before.target == server.target else ()
-        kept = checked(replace(server, name=name, approved=approved), self._places)
-        self._servers[server.id] = kept
-        return kept
+        stored = checked(replace(server, name=name, approved=approved), self._places)
+        self._servers[server.id] = stored
+        return stored
 
     def check(self, server: ToolServer) -> None:
         """Raise ToolServerError if the server cannot be used. Changes nothing."""
@@ -166,17 +165,9 @@ class ToolServerList:
 
     def read(self) -> None:
         """Read the file; a missing or damaged one gives nothing, and bad entries are skipped."""
-        if self._path is None:
-            return
-        try:
-            values = read_json(self._path, MAX_FILE_BYTES)
-        except (OSError, PresetStoreError):
-            return
-        if not isinstance(values, dict):
-            return
+        values = self.values(MAX_FILE_BYTES)
         version, listed = values.get("schema_version"), values.get("servers")
-        self._newer = type(version) is int and version > SCHEMA_VERSION
-        if self._newer or type(version) is not int or not isinstance(listed, list):
+        if type(version) is not int or not isinstance(listed, list):
             return
         for one in listed[:MAX_SERVERS]:
             with contextlib.suppress(ToolServerError):
@@ -185,10 +176,10 @@ class ToolServerList:
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "servers": [one.to_json() for one in self.servers]}
 
-    def save(self, values: dict[str, Any]) -> None:
+    def save(self, values: Mapping[str, Any]) -> None:
         """Write the values of `to_json` to a file that only this user can read. Thread-safe. Raises OSError."""
+        super().save(values)
         if self._path is not None and not self._newer:
-            write_json(self._path, values)
             self._path.chmod(0o600)  # variables and headers may hold keys
 
     # --- other programs

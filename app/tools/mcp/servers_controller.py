@@ -83,27 +83,29 @@ class ToolServersController(QObject):
         return found
 
     def put(self, server: ToolServer) -> ToolServer | str:
-        """Add or change a server. A running one that was changed ends. Returns it as it is kept, or why it is not."""
+        """Add or change a server. A running one that was changed ends. Returns it as it is stored, or why it is not."""
         before = self.servers.get(server.id)
         try:
-            kept = self.servers.put(server)
+            stored = self.servers.put(server)
         except ToolServerError as error:
             return error.message
-        if before is not None and kept != replace(before, name=kept.name, is_on=kept.is_on, approved=kept.approved):
+        if before is not None and stored != replace(
+            before, name=stored.name, is_on=stored.is_on, approved=stored.approved
+        ):
             self.stop_looking(server.id)
             self._tools.stop(server.id)
             self._contents.pop(server.id, None)
         self._keep()
-        return kept
+        return stored
 
     def set_on(self, server_id: str, is_on: bool) -> str:
         """Switch a server on or off. It starts when one of its tools is called. Returns "" or why it is as before."""
         server = self.servers.get(server_id)
         if server is None:
             return ""
-        kept = self.put(replace(server, is_on=is_on))
-        if isinstance(kept, str):
-            return kept
+        stored = self.put(replace(server, is_on=is_on))
+        if isinstance(stored, str):
+            return stored
         if not is_on:
             self._tools.stop(server_id)
         return ""

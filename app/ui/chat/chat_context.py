@@ -71,7 +71,7 @@ class ChatContext(QObject):
 
     @property
     def _policy(self) -> str:
-        """What the open chat does when its context is full."""
+        """The policy of the open chat for a full context."""
         return self._chat.settings_for(self._memory.conversation(self._chat.open_conversation)).overflow
 
     def _pick(self, policy: str) -> None:

@@ -209,12 +209,12 @@ class PresetStoreDialog(QDialog, Generic[T]):
                 self.name.setText(thing.name)
         if changed == thing:
             return
-        kept = self.store.put(changed)
-        if kept.name != self.name.text() and not self.name.hasFocus():
-            self.name.setText(kept.name)
+        stored = self.store.put(changed)
+        if stored.name != self.name.text() and not self.name.hasFocus():
+            self.name.setText(stored.name)
         for row in self.rows():
-            if row.property("thing") == kept.id:
-                row.set_name(kept.name)
+            if row.property("thing") == stored.id:
+                row.set_name(stored.name)
         self._tell()
 
     def _tell(self) -> None:
@@ -222,12 +222,12 @@ class PresetStoreDialog(QDialog, Generic[T]):
 
     def _add(self, thing: T) -> None:
         try:
-            kept = self.store.put(thing)
+            stored = self.store.put(thing)
         except PresetStoreError as error:
             Toast.show_on(self, str(error).rstrip("."), "warn")
             return
         self._fill()
-        self.show_thing(kept.id)
+        self.show_thing(stored.id)
         self._area.ensureWidgetVisible(self.new)
         self.name.setFocus(Qt.FocusReason.OtherFocusReason)
         self.name.selectAll()

@@ -22,7 +22,7 @@ WIDTH = 340
 
 @dataclass(frozen=True)
 class DocumentsOffer:
-    """What a chat can use. folders: all named ones. on: paths of those that are on. server: the one that answers."""
+    """A chat's documents. folders: all named ones. on: paths of those that are on. server: the one that answers."""
 
     folders: tuple[FolderState, ...] = ()
     on: frozenset[str] = frozenset()

@@ -69,7 +69,7 @@ class FolderLine(QFrame):
         before, self._state = self._state, state
         words = [state_of(state, is_paused)]
         if not state.is_there:
-            words = [tr("Not available. Is its drive connected? Hearth searches what it has read of it.")]
+            words = [tr("Not available. Is its drive connected? Hearth searches what it has already read from it.")]
         elif state.has_more:
             words.append(tr("Further documents are left out"))
         self.state.setText(" · ".join(words))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     process = Later("app.diagrams.process")
 
-MOST_KEPT = 200  # drawings, of about 10 KB each
+MOST_CACHED = 200  # drawings, of about 10 KB each
 
 
 class Diagrams(QObject):
@@ -39,25 +39,25 @@ class Diagrams(QObject):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: dict[str, PlainSvg | None] = {}
+        self._cached: dict[str, PlainSvg | None] = {}
         self._waiting: deque[Callable[[], None]] = deque()
         self._sizes: dict[int, tuple[PlainSvg, QSize]] = {}  # to be painted, the last wish of each
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._done.connect(self._take, Qt.ConnectionType.QueuedConnection)
-        theme.current().changing.connect(self._kept.clear)
+        theme.current().changing.connect(self._cached.clear)
 
     def known(self, source: str) -> bool:
         """Return whether the diagram was drawn or refused."""
-        return source in self._kept
+        return source in self._cached
 
     def drawing(self, source: str) -> PlainSvg | None:
         """Return a drawn diagram; None while it is being drawn, or if it was refused."""
-        return self._kept.get(source)
+        return self._cached.get(source)
 
     def request(self, source: str) -> None:
         """Draw a diagram; `arrived` follows, unless it is known."""
-        if source not in self._kept:
+        if source not in self._cached:
             self._run(partial(self._draw, source, theme.current().tokens))
 
     def paint(self, drawing: PlainSvg, size: QSize, to: int) -> None:
@@ -104,9 +104,9 @@ class Diagrams(QObject):
     def _take(self, source: str, tokens: theme.Tokens, drawing: PlainSvg | None) -> None:
         if tokens != theme.current().tokens:  # the theme has changed since, and the view has asked again
             return
-        while len(self._kept) >= MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[source] = drawing
+        while len(self._cached) >= MOST_CACHED:
+            del self._cached[next(iter(self._cached))]
+        self._cached[source] = drawing
         self.arrived.emit(source)
 
 

@@ -34,7 +34,7 @@ from app.text.math_text import to_text
 from app.text.math_typeset import Drawing, Step, formula, typeset
 from app.ui.look import theme
 
-MOST_KEPT = 2000  # outlines, of about 10 KB each
+MOST_CACHED = 2000  # outlines, of about 10 KB each
 MOST_WAITING = 2000  # when exceeded, the oldest request is dropped; painting the formula requests it again
 WAIT_S = 0.025  # how long one event loop turn waits for outlines, so that most are ready for the first paint
 GAP = 0.1  # above and below a formula, in its own size, so that it touches no other line
@@ -68,7 +68,7 @@ class Formulas(QObject):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: OrderedDict[str, Outline | None] = OrderedDict()
+        self._cached: OrderedDict[str, Outline | None] = OrderedDict()
         self._waiting: deque[str] = deque()
         self._under_way: set[str] = set()
         self._results: list[tuple[str, Outline | None]] = []
@@ -83,22 +83,22 @@ class Formulas(QObject):
 
     def known(self, source: str) -> bool:
         """Return whether the formula was laid out or refused."""
-        return source in self._kept
+        return source in self._cached
 
     def outline(self, source: str) -> Outline | None:
         """Return the outline of a formula; None while it is being laid out, or if it was refused."""
-        found = self._kept.get(source)
+        found = self._cached.get(source)
         if found is not None:
-            self._kept.move_to_end(source)
+            self._cached.move_to_end(source)
         return found
 
     def refused(self, source: str) -> bool:
         """Return whether the formula cannot be laid out; its source is shown instead."""
-        return source in self._kept and self._kept[source] is None
+        return source in self._cached and self._cached[source] is None
 
     def request(self, sources: list[str]) -> None:
         """Request formulas, and wait a short time for them; later ones are announced by `arrived`."""
-        new = [source for source in dict.fromkeys(sources) if source not in self._kept]
+        new = [source for source in dict.fromkeys(sources) if source not in self._cached]
         if not new:
             return
         with self._changed:
@@ -193,9 +193,9 @@ class Formulas(QObject):
         with self._changed:
             results, self._results = self._results, []
         for source, outline in results:
-            self._kept[source] = outline
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+            self._cached[source] = outline
+        while len(self._cached) > MOST_CACHED:
+            self._cached.popitem(last=False)
         self._late.extend(source for source, _ in results)
 
     def _take(self) -> None:

@@ -300,7 +300,7 @@ class TokenDialog(Dialog):
         self.field.textChanged.connect(self._typed)
         self.field.returnPressed.connect(self._keep)
         self.body.addWidget(self.field)
-        self.where = Label(tr("It is kept in this system's keyring, and sent to the hub only."), "small", wrap=True)
+        self.where = Label(tr("It is stored in this system's keyring and sent only to the hub."), "small", wrap=True)
         self.body.addWidget(self.where)
         self.remove_button = self.add_button(Button(tr("Remove token"), "danger"), at_start=True)
         self.remove_button.hide()
@@ -315,12 +315,12 @@ class TokenDialog(Dialog):
         """Show whether there is a token and where it is kept."""
         has, where, note = bool(state.get("has_token")), str(state.get("where", "")), str(state.get("note", ""))
         places = {
-            "keyring": tr("A token is kept in this system's keyring."),
+            "keyring": tr("The token is stored in this system's keyring."),
             "environment": tr(
                 "A token comes from the environment (HF_TOKEN); it takes precedence over one saved here."
             ),
-            "memory": tr("A token is kept until Hearth is closed."),
-            "file": tr("A token is kept in a file that only you can read."),
+            "memory": tr("The token is kept until you close Hearth."),
+            "file": tr("The token is stored in a file that only you can read."),
         }
         words = places.get(where, "") if has else ""
         self.remove_button.setVisible(has and where != "environment")

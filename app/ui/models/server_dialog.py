@@ -23,7 +23,7 @@ from engine.remote_servers.address import checked_address, is_this_pc
 from engine.remote_servers.wire import is_name
 
 MOST_ROWS = 40
-KEY_NOTE = noted("The key is kept in this system's keyring and sent to this address only.")
+KEY_NOTE = noted("The key is stored in this system's keyring and sent only to this address.")
 OPEN_NOTE = noted("Not encrypted: others in this network can read what is sent.")
 
 

@@ -47,7 +47,7 @@ class ExportDialog(Dialog):
 
     @property
     def scope(self) -> Scope:
-        """What goes along, as chosen now."""
+        """The parts of the chat that are chosen now."""
         return Scope(self.branches.isChecked(), self.thoughts.isChecked(), self._message_id)
 
     def _add_row(self, toggle: Toggle, title: str, words: str) -> None:

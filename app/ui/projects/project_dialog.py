@@ -32,7 +32,7 @@ ANY_MODEL: ModelChoice = ("", "", "")
 
 @dataclass(frozen=True)
 class ProjectChoices:
-    """What can be chosen. personas, models: value and name. notes: path of the file that is offered for notes.
+    """The choices in the dialog. personas, models: value and name. notes: path of the file that is offered for notes.
 
     away: the models whose server is not on this PC. documents: paths of the named folders.
     """

@@ -35,7 +35,7 @@ class EraseDialog(Dialog):
     def __init__(self, parent: QWidget, groups: Sequence[Group] = GROUPS) -> None:
         super().__init__(
             parent, tr("Delete what Hearth stores on this PC"),
-            tr("Choose what is deleted. Hearth itself stays installed."), 520,
+            tr("Choose what to delete. Hearth itself stays installed."), 520,
         )  # fmt: skip
         self._groups = {group.name: group for group in groups}
         self._sizes: dict[str, int] = {}

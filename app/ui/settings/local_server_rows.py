@@ -31,7 +31,7 @@ class LocalServerRows:
         self.eye.setCheckable(True)
         self.eye.clicked.connect(self.show)
         self.renew = Button(tr("Renew"), "secondary")
-        self.renew.setToolTip(tr("Programs that have the old key are refused from then on"))
+        self.renew.setToolTip(tr("Programs with the old key will be refused"))
         self.renew.clicked.connect(self._ask_renew)
         self.key.add(self.eye)
         self.key.add(self.renew)

@@ -126,7 +126,7 @@ class SearchRow(SettingRow):
         notes = {
             NONE: "",
             SEARXNG: tr("Searches are sent to this address only. It must allow the format JSON."),
-            BRAVE: tr("The key is kept in this system's keyring, and sent to Brave only."),
+            BRAVE: tr("The key is stored in this system's keyring and sent only to Brave."),
         }
         self._say(notes[self._kind], "ink3")
 

@@ -66,7 +66,7 @@ def definition_text(one: Definition) -> str:
     """Return all that the user approves of a tool."""
     parts = [one.name, one.title, one.description, _json(one.parameters)]
     if one.annotations:
-        parts += [tr("Hints of the server:"), _json(one.annotations)]
+        parts += [tr("The server's hints:"), _json(one.annotations)]
     return visible("\n\n".join(part for part in parts if part))
 
 

@@ -77,9 +77,9 @@ class ToolProposalDialog(Dialog):
         faults = []
         for toggle, server in self.toggles:
             if toggle.isChecked():
-                kept = self._controller.put(server)
-                if isinstance(kept, str):
-                    faults.append(kept)
+                stored = self._controller.put(server)
+                if isinstance(stored, str):
+                    faults.append(stored)
                 else:
                     toggle.setChecked(False)
                     toggle.setEnabled(False)

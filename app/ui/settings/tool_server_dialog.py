@@ -87,7 +87,7 @@ class ToolServerDialog(Dialog):
     # --- the server
 
     def _add_fields(self) -> None:
-        private = tr("Values are kept in a file that only you can read.")
+        private = tr("Values are stored in a file that only you can read.")
         self.fields = {
             "name": NamedField(tr("Name"), tr("Any name")),
             "command": NamedField(tr("Command"), "npx"),
@@ -215,11 +215,11 @@ class ToolServerDialog(Dialog):
             return
 
         def save() -> None:
-            kept = self._controller.put(server)
-            if isinstance(kept, str):
-                self._say(kept, "bad")
+            stored = self._controller.put(server)
+            if isinstance(stored, str):
+                self._say(stored, "bad")
                 return
-            self.server = kept
+            self.server = stored
             then()
 
         before = self._now()

@@ -66,7 +66,7 @@ class ProgressDialog(Dialog):
 
 
 class SummaryDialog(Dialog):
-    """What an import did. undo_requested: take it back."""
+    """The result of an import. undo_requested: remove the imported chats."""
 
     undo_requested = Signal()
 

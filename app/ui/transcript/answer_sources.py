@@ -20,7 +20,7 @@ WIDEST, HEIGHT = 300, 28
 
 @dataclass(frozen=True)
 class Sources:
-    """What an answer can rest on. known: all of its branch up to its question, by number. own: of its question."""
+    """The sources of an answer. known: all of its branch up to its question, by number. own: of its question."""
 
     known: Mapping[int, Attachment] = field(default_factory=dict)
     own: tuple[Attachment, ...] = ()

@@ -43,7 +43,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class ToolWords:
-    """What the rows need to know of the chat and its tools.
+    """The facts about the chat and its tools that the rows show.
 
     titles: of the known tools, by name. has_folder: whether the chat is in a folder, so that consent can cover it.
     questions: of servers, by the ids of the calls during which they came.
@@ -238,8 +238,8 @@ class ServerQuestion(QFrame):
         elif question.asks_secret:
             self.note.setText(
                 tr(
-                    "This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only "
-                    "if you trust this server."
+                    "This looks like a request for a password or key. Hearth cannot tell who receives it. "
+                    "Enter it only if you trust this server."
                 )
             )
             self.note.set_look("small", "warn")

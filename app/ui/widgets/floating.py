@@ -1,4 +1,4 @@
-"""What floats over a page: menus, toasts, and the confirmation before something that cannot be undone.
+"""Widgets that float over a page: menus, toasts, and the confirmation of steps that cannot be undone.
 
 Shadows are painted, not graphics effects.
 """

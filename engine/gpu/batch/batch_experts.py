@@ -32,7 +32,7 @@ class BatchExperts:
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, batch: int) -> None:
-        """Raises: InvalidRequestError for too many; CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        """Raises: InvalidRequestError for too many; CudaOutOfMemoryError, CudaError; nothing stays allocated."""
         if batch * config.n_experts_used > MOST_PAIRS:
             raise InvalidRequestError(f"{batch} sequences use too many experts at once.", "Decode fewer together.")
         self._gpu, self._config, self._ops, self._n = gpu, config, ops, batch

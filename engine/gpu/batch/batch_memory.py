@@ -55,7 +55,7 @@ class BatchMemory:
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, batch: int, vocabulary: int) -> None:
-        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        """Raises: CudaOutOfMemoryError, CudaError; nothing stays allocated."""
         d, b = config.d_model, batch
         layers = [layer for layer in model.layers if layer is not None]
         heads, qkv, delta = mixed_width(config), input_width(config), config.delta

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
-from engine.gpu.batch.staging import Tile, tiles_of
+from engine.gpu.batch.staging import StagedNeurons, in_halves
 from engine.gpu.prefill.delta_rows import project_delta
 from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.stream_rows import StreamRows
@@ -68,8 +68,8 @@ class BatchSteps:
         self._by_cpu, self._experts = by_cpu, experts
         self._ffn_in = memory.ffn_in
         self._words = 0  # address of the layer's needed neurons; 0: all
-        self._tiles: dict[int, list[Tile]] = {
-            i: tiles_of(layer.zero_copy, memory.halves, memory.half_bytes)
+        self._staged: dict[int, list[StagedNeurons]] = {
+            i: in_halves(layer.zero_copy, memory.halves, memory.half_bytes)
             for i, layer in enumerate(model.on_gpu.layers)
             if layer is not None and layer.zero_copy is not None
         }
@@ -190,11 +190,11 @@ class BatchSteps:
             self._gpu.publish(
                 memory.flag_address, memory.epoch, GpuCopy(source, memory.host_x.pinned, size), needed
             )  # fmt: skip
-        tiles = self._tiles.get(layer, [])[: len(memory.halves)]
-        if tiles:
+        staged = self._staged.get(layer, [])[: len(memory.halves)]
+        if staged:
             self._ops.hold_staging()
-        for tile in tiles:  # uploaded beside all work queued before their products
-            self._stage(layer, tile, self._words)
+        for part in staged:  # uploaded beside all work queued before their products
+            self._stage(layer, part, self._words)
 
     def attend(self, layer: int, step: Attend) -> None:
         one, memory, ops, n, spec = self._layer(layer), self._memory, self._ops, self._n, step.spec
@@ -423,22 +423,22 @@ class BatchSteps:
             )
 
     def _zero_copy(self, i: int, words: int, target: Rows, bias: int) -> None:
-        """Compute the staged zero-copy neurons. `select` has started the first tiles."""
+        """Compute the staged zero-copy neurons. `select` has started the first uploads."""
         memory, ops = self._memory, self._ops
-        tiles, ahead = self._tiles.get(i, []), len(memory.halves)
-        for number, tile in enumerate(tiles):
-            ops.await_staging(tile.half)
-            self._block(i, tile.staged, words, target, bias)
+        staged, ahead = self._staged.get(i, []), len(memory.halves)
+        for number, part in enumerate(staged):
+            ops.await_staging(part.half)
+            self._block(i, part.staged, words, target, bias)
             bias = 0
             used = memory.counts_of(i, self._n) + 4 * (2 * self._n + 2)
-            ops.count_used(memory.first, self._n, tile.staged.n_slots, used)
-            if number + ahead < len(tiles):
+            ops.count_used(memory.first, self._n, part.staged.n_slots, used)
+            if number + ahead < len(staged):
                 ops.hold_staging()
-                self._stage(i, tiles[number + ahead], words)
+                self._stage(i, staged[number + ahead], words)
 
-    def _stage(self, i: int, tile: Tile, words: int) -> None:
+    def _stage(self, i: int, part: StagedNeurons, words: int) -> None:
         count = self._memory.counts_of(i, self._n) + 4 * (2 * self._n + 1)
-        self._ops.stage(tile.pairs, tile.source.neuron_in, words, count, tile.half)
+        self._ops.stage(part.pairs, part.source.neuron_in, words, count, part.half)
 
     def _block(self, i: int, block: GpuBlock, words: int, target: Rows, bias: int) -> None:
         self._hidden(i, block.gate, block.up, block.gate_bias, block.up_bias, block.neuron_in, words)

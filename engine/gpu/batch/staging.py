@@ -1,4 +1,4 @@
-"""Plan the staging of zero-copy neurons for a batch step: in tiles that alternate between two GPU buffers ("halves"),
+"""Plan the staging of zero-copy neurons for a batch step: in parts that alternate between two GPU buffers ("halves"),
 so that one is uploaded while the other is computed.
 """
 
@@ -16,7 +16,7 @@ _SLOT_STEP = 16
 
 
 @dataclass(frozen=True)
-class Tile:
+class StagedNeurons:
     """Some slots of a block. source: with rows in host memory. staged: with rows in the GPU buffer `half`."""
 
     source: GpuBlock
@@ -41,20 +41,20 @@ def half_bytes(blocks: Sequence[GpuBlock], most: int) -> int:
     return min(most, max(_staged_bytes(block) for block in blocks))
 
 
-def tiles_of(block: GpuBlock, halves: Sequence[int], n_bytes: int) -> list[Tile]:
-    """Return the block in tiles of about equal size that alternate between the halves.
+def in_halves(block: GpuBlock, halves: Sequence[int], n_bytes: int) -> list[StagedNeurons]:
+    """Return the block in parts of about equal size that alternate between the halves.
 
     halves: GPU addresses. n_bytes: size of each.
     """
     most = _most_slots(block, n_bytes)
-    n_tiles = -(-block.n_slots // most)
-    each = -(-block.n_slots // n_tiles)
+    n_parts = -(-block.n_slots // most)
+    each = -(-block.n_slots // n_parts)
     each = min(most, -(-each // _SLOT_STEP) * _SLOT_STEP)
     found = []
     for number, first in enumerate(range(0, block.n_slots, each)):
         source = _part_of(block, first, min(each, block.n_slots - first))
         half = number % len(halves)
-        found.append(Tile(source, _placed(source, halves[half]), half))
+        found.append(StagedNeurons(source, _placed(source, halves[half]), half))
     return found
 
 
@@ -112,4 +112,4 @@ def _placed(block: GpuBlock, address: int) -> GpuBlock:
     return replace(block, gate=gate, up=placed(block.up), down_t=placed(block.down_t))
 
 
-__all__ = ["Tile", "half_bytes", "tiles_of"]
+__all__ = ["StagedNeurons", "half_bytes", "in_halves"]

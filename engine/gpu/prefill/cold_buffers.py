@@ -1,7 +1,7 @@
 """The weights that cold_stream.py uploads, and their layout in its buffers.
 
 A buffer holds the rows of gate, up and down of some neurons, as the file or bundle stores them; of a row-wise down it
-holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself fetches weights that it reads
+holds their columns. Experts come whole, other matrices in parts. The GPU itself fetches weights that it reads
 by zero-copy (pinned_weights.py): the copy engine contiguous ranges, a kernel single rows. The CPU's threads gather
 all others into a pinned buffer, which is then sent. They and the bus wait for Python between two buffers, so each
 buffer has a prepared copy program, of which only the arguments change.
@@ -28,7 +28,7 @@ from native_kernels.cuda.runtime.upload_ring import Buffer
 
 _ALIGNMENT = 256
 WHOLE_BLOCKS = 256  # columns of a row-wise down; whole blocks in every codec
-_SIDE = 128  # rows; a tile holds whole blocks of a product
+_SIDE = 128  # rows; a part holds whole tiles of a product
 _MOST_PARTS = 4  # copies per buffer; experts may need more
 
 
@@ -59,7 +59,7 @@ Key = tuple[int, str]  # a layer, and the name of its part
 
 
 @dataclass(frozen=True)
-class ColdTile:
+class ColdNeurons:
     """Neurons on the GPU: gate, up [n, D]; down_t [n, D], or down [D, n]. Addresses: biases f32 [n], ids i32 [n]."""
 
     n: int
@@ -116,15 +116,15 @@ def neuron_bytes(w: FfnWeights) -> int:
     return sum(_step(matrix) for _, matrix in _matrices(w)) + down + 12
 
 
-def cold_tile_bytes(w: FfnWeights, n: int) -> int:
-    """Return the bytes of a tile of n neurons in a buffer, with alignment gaps."""
+def cold_bytes(w: FfnWeights, n: int) -> int:
+    """Return the bytes of n neurons in a buffer, with alignment gaps."""
     gaps = 8 * _ALIGNMENT + (16 * w.down.n_rows if w.down is not None else 0)
     return n * neuron_bytes(w) + gaps
 
 
 def least_bytes(w: FfnWeights) -> int:
-    """Return the bytes of the smallest tile in a buffer."""
-    return cold_tile_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
+    """Return the bytes of the smallest usable buffer."""
+    return cold_bytes(w, 1 if w.down is None else min(WHOLE_BLOCKS, w.up.n_rows))
 
 
 class _Place:
@@ -161,7 +161,7 @@ class NeuronSource:
         _all_or_none_zero_copy([*self.places.values(), *([] if self.down is None else [self.down])])
 
     def cut(self, ids: I32, n: int) -> Iterator[I32]:
-        """Yield tiles of up to n ids, as even as possible unless down is row-wise."""
+        """Yield parts of up to n ids, as even as possible unless down is row-wise."""
         ids = np.ascontiguousarray(ids, np.int32)
         if self.w.down is None and len(ids):
             n = -(-len(ids) // -(-len(ids) // n))
@@ -179,7 +179,7 @@ class NeuronSource:
         ids_at = load.take_numbers(ids)
         gate_bias, up_bias = (0 if bias is None else load.take_numbers(bias[ids]) for bias in (w.gate_bias, w.up_bias))
         load.gather(ids_at, n)
-        load.tile = ColdTile(
+        load.neurons = ColdNeurons(
             n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_at
         )
 
@@ -192,7 +192,7 @@ class MatrixSource:
         _all_or_none_zero_copy(place for _, place in self.places)
 
     def cut(self, n_bytes: int) -> Iterator[list[tuple[str, _Place, int, int]]]:
-        """Yield the tiles of each buffer of n_bytes: name, matrix, first row and number of rows.
+        """Yield the parts for each buffer of n_bytes: name, matrix, first row and number of rows.
 
         Raises: ValueError if a buffer is too small.
         """
@@ -294,7 +294,7 @@ class Load:
 
     program: fills it on the CPU. fetched: instead, what the GPU copies at once: GPU address, host address, bytes.
     gathered: what it gathers: rows, the GPU address of their ids (0: consecutive) and their number. used: bytes of the
-    buffer; ids and biases begin at the offset `numbers`. tile, rows, experts: the contents on the GPU, valid once the
+    buffer; ids and biases begin at the offset `numbers`. neurons, rows, experts: what is on the GPU, valid once the
     buffer was sent.
     """
 
@@ -302,7 +302,7 @@ class Load:
         self.buffer, self.used, self.numbers = buffer, 0, 0
         self._copies = [Gathering() for _ in range(_MOST_PARTS)]
         self.program = Program([copy.call for copy in self._copies])
-        self.tile: ColdTile | None = None
+        self.neurons: ColdNeurons | None = None
         self.rows: list[ColdRows] = []
         self.experts: ColdExperts | None = None
         self.clear(None)
@@ -314,7 +314,7 @@ class Load:
         self.fetched: list[tuple[int, int, int]] = []
         self._listed: list[HostRows] = []  # gathered by ids
         self._numbers: list[tuple[int, I32 | F32]] = []
-        self.tile, self.rows, self.experts = None, [], None
+        self.neurons, self.rows, self.experts = None, [], None
         for copy in self._copies:
             copy.clear()
 

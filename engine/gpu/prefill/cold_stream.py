@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from engine.gpu.prefill.cold_buffers import (
     WHOLE_BLOCKS,
     ColdExperts,
+    ColdNeurons,
     ColdRows,
-    ColdTile,
     Experts,
     ExpertSource,
     Key,
@@ -27,7 +27,7 @@ from engine.gpu.prefill.cold_buffers import (
     Planned,
     Source,
     Wanted,
-    cold_tile_bytes,
+    cold_bytes,
     neuron_bytes,
 )
 from engine.gpu.weights.expert_exchange import ZeroCopy
@@ -80,22 +80,22 @@ class ColdStream:
         self._ahead: deque[tuple[Key, Future[Load]]] = deque()
         self._addresses: dict[FfnWeights, list[int]] = {}  # of experts' matrices; looking them up is the slowest step
 
-    def tile_neurons(self, w: FfnWeights, most: int) -> int:
-        """Return the largest number of the layer's neurons in a tile, at most `most`.
+    def most_neurons(self, w: FfnWeights, most: int) -> int:
+        """Return the largest number of the layer's neurons that fit in a buffer, at most `most`.
 
         Raises: ValueError if a buffer is too small.
         """
-        n = min(most, max(1, (self._ring.n_bytes - cold_tile_bytes(w, 0)) // neuron_bytes(w)))
+        n = min(most, max(1, (self._ring.n_bytes - cold_bytes(w, 0)) // neuron_bytes(w)))
         if w.down is not None and n < w.up.n_rows:
             n = n // WHOLE_BLOCKS * WHOLE_BLOCKS
-        if n < 1 or cold_tile_bytes(w, n) > self._ring.n_bytes:
+        if n < 1 or cold_bytes(w, n) > self._ring.n_bytes:
             raise ValueError(f"a buffer of {self._ring.n_bytes} bytes is too small for neurons of {neuron_bytes(w)}")
         return n
 
     def begin(self, wanted: Sequence[tuple[Key, Wanted]], most: int) -> None:
         """Start streaming `wanted`, in the order in which the caller will iterate over it.
 
-        most: neurons per tile.
+        most: neurons per buffer.
         """
         self.stop()
         self.gathered = self.filled = 0
@@ -103,22 +103,22 @@ class ColdStream:
         for _ in range(self._ring.n_buffers):
             self._fill_next()
 
-    def tiles(self, key: Key) -> Iterator[ColdTile]:
+    def neurons(self, key: Key) -> Iterator[ColdNeurons]:
         """Yield the neurons of a key given to `begin`.
 
-        A tile stays valid only for GPU work queued before the next one is requested. Raises errors of the worker.
+        They stay valid only for GPU work queued before the next one is requested. Raises errors of the worker.
         """
         for load in self._loads_of(key):
-            assert load.tile is not None, "these are neurons"
-            yield load.tile
+            assert load.neurons is not None, "these are neurons"
+            yield load.neurons
 
     def rows(self, key: Key) -> Iterator[ColdRows]:
-        """Yield rows of the matrices of a key, as `tiles` yields neurons."""
+        """Yield rows of the matrices of a key, as `neurons` yields neurons."""
         for load in self._loads_of(key):
             yield from load.rows
 
     def experts(self, key: Key) -> Iterator[ColdExperts]:
-        """Yield the experts of a key, as `tiles` yields neurons."""
+        """Yield the experts of a key, as `neurons` yields neurons."""
         for load in self._loads_of(key):
             assert load.experts is not None, "these are experts"
             yield load.experts
@@ -152,9 +152,9 @@ class ColdStream:
         self.stop()
         sent: list[tuple[Load, int]] = []
         copied, began = 0, time.perf_counter()
-        for _, source, tile in self._cut(wanted, most):
+        for _, source, part in self._cut(wanted, most):
             load = self._load_of(self._ring.next())
-            source.set(load, tile)
+            source.set(load, part)
             self._ring.wait_for(load.buffer)
             load.copy_numbers()
             self._pool.run(load.program)
@@ -187,16 +187,16 @@ class ColdStream:
                     yield key, experts, some
                 continue
             neurons = NeuronSource(one.w, zero_copy)
-            for ids in neurons.cut(one.ids, self.tile_neurons(one.w, most)):
+            for ids in neurons.cut(one.ids, self.most_neurons(one.w, most)):
                 yield key, neurons, ids
 
     def _fill_next(self) -> None:
         """Queue the next buffer. At most n_buffers are ahead, so the ring never hands out one still in use."""
-        for key, source, tile in self._planned:
+        for key, source, part in self._planned:
             load, spans = self._load_of(self._ring.next()), None
             if isinstance(source, ExpertSource) and self._reads is not None and self._reads.is_needed:
-                spans = self._reads.request(source.blocks_of(tile))
-            self._ahead.append((key, self._filler.submit(self._filled, load, source, tile, spans)))
+                spans = self._reads.request(source.blocks_of(part))
+            self._ahead.append((key, self._filler.submit(self._filled, load, source, part, spans)))
             return
 
     def _load_of(self, buffer: Buffer) -> Load:
@@ -204,9 +204,9 @@ class ColdStream:
             self._loads[id(buffer)] = Load(buffer)
         return self._loads[id(buffer)]
 
-    def _filled(self, load: Load, source: Source, tile: Any, spans: Future[list[Span]] | None) -> Load:
+    def _filled(self, load: Load, source: Source, part: Any, spans: Future[list[Span]] | None) -> Load:
         """spans: what is read from the disk for this buffer."""
-        source.set(load, tile)
+        source.set(load, part)
         self._ring.wait_for(load.buffer)
         load.copy_numbers()
         if self._ops is not None and (load.gathered or load.fetched):

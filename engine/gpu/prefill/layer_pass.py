@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_buffers import ColdTile, Key
+from engine.gpu.prefill.cold_buffers import ColdNeurons, Key
 from engine.gpu.prefill.cold_stream import ColdStream
 from engine.gpu.prefill.delta_rows import project_delta
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
@@ -298,7 +298,7 @@ class LayerPass:
         self._ops.scale(self._stream, self._n, self._width, self._layer.scale)
 
     def _stream_products(self, key: Key, x: RoundedRows, outs: dict[str, Rows], adds: bool = False) -> None:
-        """Multiply x by each streamed matrix, tile by tile, into the rows of its name in `outs`."""
+        """Multiply x by each streamed matrix, as its rows arrive, into the rows of its name in `outs`."""
         for rows in self._cold.rows(key):
             out, bias, done = outs[rows.name], getattr(self._layer, f"{rows.name}_bias"), 4 * rows.first
             self._ops.multiply(
@@ -371,8 +371,8 @@ class FfnPass:
                 self._block(self._layer.block)
             if self._layer.experts is not None and self._layer.experts.shared is not None:
                 self._without_experts(self._layer.experts.shared)
-        for tile in self._chunk.cold.tiles((self._i, "ffn")):
-            self._cold(tile)
+        for cold in self._chunk.cold.neurons((self._i, "ffn")):
+            self._cold(cold)
 
     def _whole(self, w: GpuRowWiseFfn) -> None:
         for part in self._memory.sizes.parts(w.up.n_rows):
@@ -392,13 +392,13 @@ class FfnPass:
             self._hidden(w.gate, w.up, part, w.gate_bias, w.up_bias, 0, 0, 0)
             self._down(w.down, part, row_wise=not w.down_is_transposed)
 
-    def _cold(self, tile: ColdTile) -> None:
-        places, neurons = self._memory.tally(self._i), range(tile.n)
-        ids = tile.ids if places else 0
-        self._hidden(tile.gate, tile.up, neurons, tile.gate_bias, tile.up_bias, 0, places, ids)
-        down = tile.down_t or tile.down
-        assert down is not None, "a tile has down_t or down"
-        self._down(down, neurons, row_wise=tile.down is not None)
+    def _cold(self, cold: ColdNeurons) -> None:
+        places, neurons = self._memory.tally(self._i), range(cold.n)
+        ids = cold.ids if places else 0
+        self._hidden(cold.gate, cold.up, neurons, cold.gate_bias, cold.up_bias, 0, places, ids)
+        down = cold.down_t or cold.down
+        assert down is not None, "it has down_t or down"
+        self._down(down, neurons, row_wise=cold.down is not None)
 
     def _hidden(
         self, gate: Weights | None, up: Weights, neurons: range, gate_bias: int, up_bias: int, slots: int, fired: int,

@@ -111,7 +111,7 @@ class GpuPrefill:
         streamed: the CPU's layers to stream, owned by the prefill. streams: whether to stream them for a chunk of
         n_tokens. slots: expert slots, which learn the experts that prompts choose.
 
-        Cost: the bytes of `sizes` on the GPU, and pinned memory. Raises: CudaOutOfMemoryError; nothing is kept then.
+        Cost: the bytes of `sizes` on the GPU, and pinned memory. Raises: CudaOutOfMemoryError; nothing stays allocated.
         """
         self.n_kept = 0  # positions of the last run, or of the beginning of a cancelled one, that all layers have
         self._cpu, self._model, self._ops = cpu, model, ops
@@ -130,7 +130,7 @@ class GpuPrefill:
         return self._cpu.executor.counters
 
     @property
-    def tiles(self) -> tuple[int, int]:
+    def buffers(self) -> tuple[int, int]:
         """Buffers of streamed weights in the latest chunk that the GPU gathered, and that the CPU filled."""
         return self._cold.gathered, self._cold.filled
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_buffers import cold_tile_bytes, experts_bytes, least_bytes
+from engine.gpu.prefill.cold_buffers import cold_bytes, experts_bytes, least_bytes
 from engine.gpu.prefill.layer_inputs import InputRows
 from engine.gpu.prefill.stream_rows import StreamRows
 from engine.model.transformer import Angles
@@ -85,7 +85,7 @@ class Sizes:
     rank: int = 0  # of a residual beside attention
 
     def parts(self, n: int) -> Iterator[range]:
-        """Yield the tiles of n neurons."""
+        """Yield the ranges in which n neurons are computed."""
         for first in range(0, n, self.neurons):
             yield range(first, min(n, first + self.neurons))
 
@@ -165,7 +165,7 @@ def _sizes(
     at_once = config.d_ff if config.gate_cutoffs else MOST_ROWS // (2 if config.gated else 1)
     neurons = _even(min(at_once, config.d_ff), 256)
     widest = max(config.d_model, heads, neurons)
-    largest = max((cold_tile_bytes(w, config.d_ff) for w in layers), default=0)
+    largest = max((cold_bytes(w, config.d_ff) for w in layers), default=0)
     least = max((least_bytes(w) for w in layers), default=0)
     tile_bytes = max(min(2 * buffer_bytes, 2 * widest * widest), 4 * widest * 128)
     if config.n_experts:
@@ -221,7 +221,7 @@ class PrefillMemory:
     """The GPU memory and the pinned host memory of prefill, until `close`. Addresses are GPU addresses."""
 
     def __init__(self, ops: GpuPrefillOps, sizes: Sizes) -> None:
-        """Raises: CudaOutOfMemoryError; nothing is kept then."""
+        """Raises: CudaOutOfMemoryError; nothing stays allocated."""
         self.sizes, self._ops = sizes, ops
         offsets, n_bytes = sizes.offsets()
         t = sizes.positions
@@ -421,7 +421,7 @@ class StateCopies:
     """Copies states to host memory, one after another, while the GPU continues. n_bytes: pinned."""
 
     def __init__(self, ops: GpuPrefillOps, n_bytes: int) -> None:
-        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        """Raises: CudaOutOfMemoryError, CudaError; nothing stays allocated."""
         self._stream, self._pinned = ops.stream, PinnedMemory(ops.device, n_bytes)
         try:
             self._arrived = Event(ops.device)

@@ -59,7 +59,7 @@ class Prompts:
         pinned weights, which may grow between prompts. library_bytes: GPU memory for cuBLAS beside `room`; 0: do not
         use it. info: the GPU, to remember whether cuBLAS is faster on it. slots: expert slots.
 
-        Raises: CudaOutOfMemoryError, CudaError; nothing is kept then.
+        Raises: CudaOutOfMemoryError, CudaError; nothing stays allocated.
         """
         ffns, streamed_bytes = _streamed_ffns(config, weights), 0
         streamed = [
@@ -135,7 +135,7 @@ class Prompts:
         "both", or "" if none were.
         """
         assert self._prefill is not None, "it is open"
-        gathered, filled = self._prefill.tiles
+        gathered, filled = self._prefill.buffers
         return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
 
     def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:

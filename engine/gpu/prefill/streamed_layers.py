@@ -71,7 +71,7 @@ class StreamedLayers:
     ) -> None:  # fmt: skip
         """weights: [L], None for layers that are not streamed. context: positions of a sequence. positions: of a chunk.
 
-        Raises: CudaOutOfMemoryError; nothing is kept then.
+        Raises: CudaOutOfMemoryError; nothing stays allocated.
         """
         self._ops, self._weights = ops, weights
         self._layout = config.kv_layout(codec)

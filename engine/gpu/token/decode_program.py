@@ -82,7 +82,7 @@ class GpuDecodeProgram:
         execution: Execution = "segments",
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """patience_s: time limit for each exchange. Raises: CudaError, CudaOutOfMemoryError; nothing is kept then."""
+        """patience_s: limit for each exchange. Raises: CudaError, CudaOutOfMemoryError; nothing stays allocated."""
         gpu.enter()
         self.mode = model.mode
         self._gpu = gpu

@@ -80,7 +80,7 @@ class TokenGroup:
     def __init__(self, setup: TokenSetup, sizes: Sequence[int] = (1,)) -> None:
         """sizes: the numbers of tokens that can run together, out of 1, 2, 4 and 8.
 
-        Raises: CudaError, CudaOutOfMemoryError; nothing is kept then.
+        Raises: CudaError, CudaOutOfMemoryError; nothing stays allocated.
         """
         gpu, model, config = setup.gpu, setup.model, setup.model.config
         vocabulary = model.weights.head.n_rows

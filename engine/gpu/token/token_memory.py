@@ -132,7 +132,7 @@ class TokenMemory:
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int, n_tokens: int = 1) -> None:
-        """Raises: CudaError, CudaOutOfMemoryError; nothing is kept then."""
+        """Raises: CudaError, CudaOutOfMemoryError; nothing stays allocated."""
         _, self.step = _lay_out(0, gpu, config, model, vocabulary)
         self.n_bytes = n_tokens * self.step
         self._memory = gpu.allocate(self.n_bytes)

@@ -94,7 +94,7 @@ def open_tried(
     """Open the GPU in the calling thread, load its kernels, and check that it computes correctly.
 
     Cost: 0.3 s. The first time with a driver also the trial, and some seconds if kernels must be compiled.
-    Raises: GpuUnusableError, Cancelled (checked between kernel files); nothing is kept then.
+    Raises: GpuUnusableError, Cancelled (checked between kernel files); nothing stays allocated.
     """
 
     def check() -> None:
@@ -136,7 +136,7 @@ def open_tried(
 def open_gpu(info: GpuInfo) -> Gpu:
     """Create the GPU's context and load its kernels.
 
-    Raises: CudaUnavailableError, CudaError, NoMachineCodeError; nothing is kept then.
+    Raises: CudaUnavailableError, CudaError, NoMachineCodeError; nothing stays allocated.
     """
     from native_kernels.cuda.cuda_gpu import CudaGpu
     from native_kernels.cuda.runtime.driver import Device, driver

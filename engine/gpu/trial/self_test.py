@@ -236,7 +236,7 @@ def _keep(folder: Path, key: str, findings: Findings) -> None:
         fresh.write_text(json.dumps(newest, indent=1) + "\n", encoding="utf-8")
         os.replace(fresh, folder / _FILE)
     except OSError as error:
-        log.info("the GPU's test cannot be kept: %s", error)
+        log.info("the GPU's test cannot be saved: %s", error)
         with contextlib.suppress(OSError):
             fresh.unlink()
 
@@ -245,5 +245,5 @@ def _from_json(known: dict[str, Any]) -> Findings:
     """Return stored findings. Raises: KeyError, TypeError, ValueError if `_keep` did not write them."""
     figures = {one.name: float(known[one.name]) for one in fields(Findings) if one.name.endswith("_s")}
     if known.get("failures") or not all(math.isfinite(value) and value > 0 for value in figures.values()):
-        raise ValueError("only what went well is kept")
+        raise ValueError("only a passed test is saved")
     return Findings((), bool(known["captures"]), **figures)

@@ -64,13 +64,13 @@ class KvRegion:
         self.gpu = gpu
         self.codec: KvCodec = codec
         self._of_layer = {i: layer.kv for i, layer in enumerate(layers) if layer is not None and layer.kv is not None}
-        self._kept = list(dict.fromkeys(self._of_layer.values()))  # layers that share keys and values have the same
-        assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
+        self._stored = list(dict.fromkeys(self._of_layer.values()))  # layers that share keys and values have the same
+        assert all(kv.codec == codec for kv in self._stored), "all layers have one KV codec"
         self.capacity = positions
         graph = graph_of(config)
         of_windows = {kv for i, kv in self._of_layer.items() if graph.is_local(i)}
-        self._parts = [part for kv in self._kept if kv not in of_windows for part in _parts_of(kv)]
-        self._local_parts = [part for kv in self._kept if kv in of_windows for part in _parts_of(kv)]
+        self._parts = [part for kv in self._stored if kv not in of_windows for part in _parts_of(kv)]
+        self._local_parts = [part for kv in self._stored if kv in of_windows for part in _parts_of(kv)]
         self.local_capacity = min((kv.capacity for kv in of_windows), default=positions)
         self._windows = WindowMemory.of(config)
         state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)
@@ -126,7 +126,7 @@ class KvRegion:
         if self._windows is None or self.local_capacity == self.capacity:
             return self.slot_positions(batch)
         found = self.local_capacity // batch // BLOCK * BLOCK
-        return found if found >= self._windows.most_kept + BLOCK else 0
+        return found if found >= self._windows.most_stored + BLOCK else 0
 
     def give_to_all(self, caches: Sequence[GpuCache]) -> None:
         """Give each cache a slot of the region, with its positions so far, which must fit into the slot.

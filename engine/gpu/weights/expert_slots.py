@@ -49,9 +49,10 @@ class ExpertSlots:
     """The slots of a model's experts.
 
     heat: f32 [L, E], scaled by a growing factor. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts
-    moved so far. tokens: decoded so far. is_on_gpu: bool [L]. counted: bool [L], layers whose choices are counted,
-    because some of their experts are not resident. missing: i64 [L], non-resident experts chosen in the last run.
-    is_adapting: whether `exchange_after` exchanges experts. Not thread-safe: use it in the thread that decodes.
+    moved so far. exchange_s: the CPU's seconds for them after tokens. tokens: decoded so far. is_on_gpu: bool [L].
+    counted: bool [L], layers whose choices are counted, because some of their experts are not resident. missing: i64
+    [L], non-resident experts chosen in the last run. is_adapting: whether `exchange_after` exchanges experts. Not
+    thread-safe: use it in the thread that decodes.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ExpertSlots:
         self.heat: F32 = np.zeros((config.n_layers, n), np.float32)
         self.is_adapting = True
         self.exchanged = 0
+        self.exchange_s = 0.0
         self.tokens = 0
         self.is_on_gpu = np.array([one is not None for one in self._ffns])
         self._resident: U8 = np.zeros((config.n_layers, n), np.uint8)
@@ -160,7 +162,9 @@ class ExpertSlots:
         started = time.perf_counter()
         self.finish()
         self._begin([one for one in self._best(self._exchange.at_once) if self._is_at_hand(one)])
-        self._allowance_s -= time.perf_counter() - started
+        took = time.perf_counter() - started
+        self._allowance_s -= took
+        self.exchange_s += took
 
     def exchange(self, moves: Sequence[Move]) -> None:
         """Move experts from RAM into slots of different layers, replacing the former ones, and wait for it.

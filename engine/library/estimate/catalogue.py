@@ -202,7 +202,7 @@ class Estimates:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._kept: dict[tuple[str, float | None, int | None], dict[tuple[object, ...], Estimate]] = {}
+        self._cached: dict[tuple[str, float | None, int | None], dict[tuple[object, ...], Estimate]] = {}
 
     def one(
         self,
@@ -213,11 +213,11 @@ class Estimates:
     ) -> Estimate:
         """Return the estimate of an entry. Raises: as `estimate`."""
         key = (machine.state, vram_budget_gib, context)
-        of_state = self._kept.get(key)
+        of_state = self._cached.get(key)
         if of_state is None:
-            if len(self._kept) >= self._MOST_STATES:
-                self._kept = {}
-            of_state = self._kept.setdefault(key, {})
+            if len(self._cached) >= self._MOST_STATES:
+                self._cached = {}
+            of_state = self._cached.setdefault(key, {})
         # Several forms of a model are the same once they are prepared.
         of_model = (entry.shape, *as_prepared(entry.shape, entry.codec, entry.format), entry.sparsity)
         found = of_state.get(of_model)

@@ -1,4 +1,4 @@
-"""The download queue: two at once, the others in order; paused, resumed, cancelled, and kept across restarts.
+"""The download queue: two at once, the others in order; paused, resumed, cancelled, and saved across restarts.
 
 download_job.py downloads a model. Downloads run in their own threads; all methods are thread-safe.
 """

@@ -97,7 +97,7 @@ class LibraryFile:
         self.path = home / LIST
         self._thread_lock = threading.RLock()
         self._held = self._is_changing = False  # by the thread that holds the lock above
-        self._kept: tuple[tuple[int, int, int], str] | None = None  # the file's stamp and text
+        self._cached: tuple[tuple[int, int, int], str] | None = None  # the file's stamp and text
 
     def read(self) -> Contents:
         """Return the contents; empty without a file. A damaged file is renamed and rebuilt.
@@ -106,8 +106,8 @@ class LibraryFile:
         """
         with self._thread_lock:
             state = self._state()
-            if self._kept is not None and self._kept[0] == state:
-                return self._parsed(json.loads(self._kept[1]))
+            if self._cached is not None and self._cached[0] == state:
+                return self._parsed(json.loads(self._cached[1]))
             if state is None:  # not yet, or no more
                 return self._found_again()
             try:
@@ -116,7 +116,7 @@ class LibraryFile:
                 raise LibraryError(error.message, "Make the file readable.") from error
             except ModelFormatError as error:
                 return self._made_anew(error)
-            self._kept = (state, json.dumps(values))
+            self._cached = (state, json.dumps(values))
             return contents
 
     @contextlib.contextmanager
@@ -210,14 +210,18 @@ class LibraryFile:
         values = contents.to_json(self.home)
         # ASCII: a name that is not Unicode, as Linux allows, survives the round trip
         text = json.dumps(values, allow_nan=False, indent=1)
-        if self._kept is not None and self._kept[0] == self._state() and json.loads(self._kept[1]) == json.loads(text):
+        if (
+            self._cached is not None
+            and self._cached[0] == self._state()
+            and json.loads(self._cached[1]) == json.loads(text)
+        ):
             return
         with _words(self.path):
             if keep_before and self.path.exists():
                 _copy(self.path, self.home / BEFORE)
             write_durably(self.path, text.encode())
             state = self._state()
-        self._kept = None if state is None else (state, text)
+        self._cached = None if state is None else (state, text)
 
     # --- damage
 
@@ -234,7 +238,7 @@ class LibraryFile:
             )  # fmt: skip
             with _words(self.path):
                 _copy(self.path, aside)
-                self._kept = None
+                self._cached = None
                 self._write(contents, keep_before=False)
             return contents
 

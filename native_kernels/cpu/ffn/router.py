@@ -35,7 +35,7 @@ from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What the router decided for this token.
+    """The router's choice for this token.
 
     ids: [K]. weights: [K], and behind them the shared expert's. counts: i64 [E], how often each expert was chosen.
     order: i64 [1 + K * MOST_TOKENS], if tokens run side by side: of the first token, the experts of all. Their number,

@@ -85,7 +85,7 @@ def gather_call(w: PackedMatrix, ids: I32, to: int, step: int, stage: str = "rin
 
 
 class Gathering:
-    """The same as a reusable call that is set before each run; initially it copies nothing."""
+    """A reusable call that gathers; set before each run, initially it copies nothing."""
 
     def __init__(self, stage: str = "ring") -> None:
         self._args, self._count = arguments(0, 0, 0, 0, 0, 0), np.zeros(1, np.int64)

@@ -30,7 +30,7 @@ class Buffer:
 class UploadRing:
     """n_buffers buffers of n_bytes each, or of SMALL_BYTES if that much cannot be pinned.
 
-    Raises: CudaOutOfMemoryError if even those cannot; nothing is then kept.
+    Raises: CudaOutOfMemoryError if even those cannot; nothing stays allocated.
     """
 
     def __init__(self, device: Device, compute: Stream, copy: Stream, n_bytes: int, n_buffers: int = 3) -> None:

@@ -220,7 +220,7 @@ def test_a_conversion_stopped_among_its_artefacts_goes_on(
     before = kept.stat().st_ino if kept.exists() else None
     assert (before is None) == ("part" in at)
     made = convert(powerinfer, tmp_path / "b", "q8_0")
-    assert made.kept_parts == 4
+    assert made.reused_parts == 4
     assert before in (None, (made.bundle / "artefacts" / "predictor.safetensors").stat().st_ino)
     assert contents(made.bundle) == whole
 
@@ -283,7 +283,7 @@ def test_predictors_trained_meanwhile_take_the_place_of_the_finished_ones(
     source = open_model(powerinfer)
     artefacts.save_predictor(source, with_threshold(read_predictors(source), 0.75))
     made = convert(powerinfer, tmp_path / "b", "q8_0")
-    assert made.kept_parts == 4
+    assert made.reused_parts == 4
     assert {layer.low_rank.threshold for layer in read_predictors(open_model(made.bundle)).layers} == {0.75}
 
 
@@ -298,7 +298,7 @@ def test_progress_counts_finished_files_while_they_are_verified_and_never_goes_b
     monkeypatch.setattr("engine.bundle.bundle._HASH_CHUNK_BYTES", 1 << 10)
     seen: list[tuple[int, int]] = []
     made = convert(powerinfer, tmp_path / "b", "q8_0", Job(progress=lambda done, total: seen.append((done, total))))
-    assert made.kept_parts == 3
+    assert made.reused_parts == 3
     done = [now for now, _ in seen]
     assert done == sorted(set(done))
     assert len(done) > 30  # pieces of files, not files

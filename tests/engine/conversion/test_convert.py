@@ -184,7 +184,7 @@ def test_an_unfinished_conversion_of_something_else_is_left_alone(source: Path, 
     other = make_tiny_model(tmp_path / "other", seed=5)
     with pytest.raises(InvalidRequestError, match="another model"):
         convert(other, tmp_path / "b", "q8_0")
-    assert convert(source, tmp_path / "b", "q8_0").kept_parts
+    assert convert(source, tmp_path / "b", "q8_0").reused_parts
 
 
 def test_unknown_codecs(source: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_stopped_work_is_taken_up_again(source: Path, tmp_path: Path, how: type[
     finished = {file: file.stat().st_ino for file in (tmp_path / "b.partial/bundle").glob("*.bin")}
     assert finished
     made = convert(source, tmp_path / "b", "q8_0")
-    assert made.kept_parts == len(finished)
+    assert made.reused_parts == len(finished)
     assert {file.name: (made.bundle / file.name).stat().st_ino for file in finished} == {
         file.name: inode for file, inode in finished.items()
     }
@@ -235,7 +235,7 @@ def test_a_finished_file_that_changed_is_written_again(source: Path, tmp_path: P
     done[0].write_bytes(data)
     (tmp_path / "b.partial/progress" / f"{done[1].name}.json").write_text('{"bytes": 1')
     made = convert(source, tmp_path / "b", "q8_0")
-    assert made.kept_parts == len(done) - 2
+    assert made.reused_parts == len(done) - 2
     assert contents(made.bundle) == whole
 
 
@@ -263,7 +263,7 @@ def test_killed_in_the_middle_of_a_file_it_goes_on(
     assert not (tmp_path / "b").exists()
     assert list((tmp_path / "b.partial/bundle").glob("*.writing"))
     made = convert(source, tmp_path / "b", "q4_0")
-    assert made.kept_parts >= 1
+    assert made.reused_parts >= 1
     assert contents(made.bundle) == contents(convert(source, tmp_path / "whole", "q4_0").bundle)
     assert not (tmp_path / "b.partial").exists()
 
@@ -291,7 +291,7 @@ def test_killed_again_and_again_the_bundle_is_absent_or_whole(source: Path, tmp_
         assert deaths < 20
     assert deaths >= 4
     made = convert(source, destination, "q8_0")
-    assert made.kept_parts == 5
+    assert made.reused_parts == 5
     assert contents(destination) == contents(convert(source, tmp_path / "whole", "q8_0").bundle)
 
 
@@ -303,7 +303,7 @@ def test_what_a_death_after_the_last_rename_left_is_no_obstacle(source: Path, tm
         file.unlink()
     (tmp_path / "b.partial/bundle").rmdir()
     shutil.copytree(tmp_path / "b.partial", tmp_path / "whole.partial")
-    assert convert(source, tmp_path / "b", "f16").kept_parts == 0
+    assert convert(source, tmp_path / "b", "f16").reused_parts == 0
     assert contents(whole) == contents(tmp_path / "b")
     with pytest.raises(InvalidRequestError, match="holds a bundle already"):
         convert(source, whole, "f16")
@@ -397,7 +397,7 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
     assert cli.main(["convert", str(path), str(tmp_path / "d"), "--codec", "q4_0"]) == 130
     assert "continues from here" in capsys.readouterr().err
     monkeypatch.undo()
-    assert convert(path, tmp_path / "d", "q4_0").kept_parts == 1
+    assert convert(path, tmp_path / "d", "q4_0").reused_parts == 1
 
 
 def test_a_bundle_that_would_grow_without_gain_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
+from tests.native_kernels.cuda.on_gpu import OnGpu
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +23,18 @@ def device() -> Iterator[Device]:
     found.enter()
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def gpu(device: Device) -> Iterator[CudaGpu]:
+    found = CudaGpu(device)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
+    found = OnGpu(gpu)
+    yield found
+    gpu.synchronize()
+    found.free()

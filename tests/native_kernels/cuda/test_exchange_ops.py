@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,29 +12,12 @@ from native_kernels.cpu.attention.norms import norm_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuCopy, Work
-from native_kernels.cuda.runtime.driver import Device
 from tests.native_kernels.cuda.on_gpu import OnGpu
 
 pytestmark = pytest.mark.gpu
 
 LAYERS = 40
-
-
-@pytest.fixture(scope="module")
-def gpu(device: Device) -> Iterator[CudaGpu]:
-    found = CudaGpu(device)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
-    found = OnGpu(gpu)
-    yield found
-    gpu.synchronize()
-    found.free()
 
 
 def words(on_gpu: OnGpu, *values: int) -> int:

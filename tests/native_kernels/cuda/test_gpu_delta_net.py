@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from native_kernels.backend import DeltaInput, DeltaWeights, ShortConvInput
-from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuShortConv, GpuStates
-from native_kernels.cuda.runtime.driver import Device
 from native_kernels.reference import ReferenceOperators
 from native_kernels.specs import DeltaSpec, ShortConvSpec
 from tests.native_kernels.cuda.on_gpu import OnGpu
@@ -32,21 +29,6 @@ SPECS = {
     "small Mamba-2": DeltaSpec(3, 6, 33, 20, 2, mamba=True, norm_groups=3, conv_bias=True),
     "narrow Mamba-2": DeltaSpec(1, 2, 1, 1, 1, mamba=True),
 }
-
-
-@pytest.fixture(scope="module")
-def gpu(device: Device) -> Iterator[CudaGpu]:
-    found = CudaGpu(device)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
-    found = OnGpu(gpu)
-    yield found
-    gpu.synchronize()
-    found.free()
 
 
 @pytest.mark.parametrize("how", ["in turn", "swapped", "in place"])

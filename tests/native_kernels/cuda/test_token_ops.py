@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -11,30 +10,13 @@ import pytest
 
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
-from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuAngles, GpuHeads, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
-from native_kernels.cuda.runtime.driver import Device
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 from tests.native_kernels.cuda.on_gpu import OnGpu
 
 pytestmark = pytest.mark.gpu
 reference = ReferenceOperators()
-
-
-@pytest.fixture(scope="module")
-def gpu(device: Device) -> Iterator[CudaGpu]:
-    found = CudaGpu(device)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
-    found = OnGpu(gpu)
-    yield found
-    gpu.synchronize()
-    found.free()
 
 
 def normal(*shape: int, seed: int = 0) -> Any:

@@ -44,7 +44,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     monkeypatch.setattr(process, "draw", draw)
     monkeypatch.setattr(process, "can_draw", lambda: True)
     monkeypatch.setattr(process, "warm", lambda: None)
-    diagrams.current()._kept.clear()
+    diagrams.current()._cached.clear()
     return calls
 
 

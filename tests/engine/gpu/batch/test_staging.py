@@ -1,4 +1,4 @@
-"""Neurons in the host's memory come in tiles: every slot once, nowhere beyond its half, nor over another plane."""
+"""Neurons in the host's memory come in parts: every slot once, nowhere beyond its half, nor over another plane."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from engine.gpu.batch.staging import half_bytes, tiles_of
+from engine.gpu.batch.staging import half_bytes, in_halves
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS
 from native_kernels.cuda.gpu import GpuBlock, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
@@ -39,20 +39,20 @@ def test_every_slot_is_in_one_piece(n_slots: int, most: int, codecs: tuple[str, 
     size = half_bytes([block], most)
     assert size <= most
     halves = (1 << 20, (1 << 20) + (1 << 28))
-    tiles = tiles_of(block, halves, size)
-    assert [tile.half for tile in tiles] == [i % 2 for i in range(len(tiles))]
+    parts = in_halves(block, halves, size)
+    assert [part.half for part in parts] == [i % 2 for i in range(len(parts))]
     first = 0
-    for tile in tiles:
-        n = tile.source.n_slots
+    for part in parts:
+        n = part.source.n_slots
         assert 0 < n <= MOST_STAGED_SLOTS
-        assert n == tile.staged.n_slots
-        for one in (tile.source, tile.staged):
+        assert n == part.staged.n_slots
+        for one in (part.source, part.staged):
             assert (one.neuron_in, one.fired) == (8192 + 4 * first, 16384 + 4 * first)
             assert one.gate_bias == (4096 + 4 * first if gated else 0)
             assert one.up_bias == 0
         taken = []
         for of_block, source, staged in zip(
-            matrices(block), matrices(tile.source), matrices(tile.staged), strict=True
+            matrices(block), matrices(part.source), matrices(part.staged), strict=True
         ):  # fmt: skip
             assert (source.n_cols, source.codec) == (staged.n_cols, staged.codec) == (of_block.n_cols, of_block.codec)
             for whole, at, to, width in zip(
@@ -61,7 +61,7 @@ def test_every_slot_is_in_one_piece(n_slots: int, most: int, codecs: tuple[str, 
                 assert at == whole + first * width
                 assert to % 256 == 0
                 taken.append((to, to + n * width))
-        start, end = halves[tile.half], halves[tile.half] + size
+        start, end = halves[part.half], halves[part.half] + size
         assert taken == sorted(taken)
         assert taken[0][0] == start
         assert taken[-1][1] <= end
@@ -74,6 +74,6 @@ def test_a_half_is_as_large_as_it_must_be() -> None:
     assert half_bytes([], 1 << 20) == 0
     small, large = (a_block(n, 512, ("f16",) * 3) for n in (10, 20))
     assert half_bytes([small, large], 1 << 20) == 20 * 3 * 1024 + 3 * 256
-    assert len(tiles_of(large, (0, 1 << 30), half_bytes([small, large], 1 << 20))) == 1
+    assert len(in_halves(large, (0, 1 << 30), half_bytes([small, large], 1 << 20))) == 1
     with pytest.raises(ValueError, match="does not lie in"):
         half_bytes([small, large], 3000)

@@ -138,7 +138,7 @@ def test_prompts_of_every_length_around_the_borders_of_chunks(
 def test_every_codec_of_experts(make: Make, codec: str, in_place: bool) -> None:
     setting = make(WITH_EXPERTS, codec=codec, row_wise=True, in_place=in_place)
     setting.check(40, 8)
-    gathered, filled = setting.prefill.tiles
+    gathered, filled = setting.prefill.buffers
     assert (gathered > 0, filled > 0) == (in_place, not in_place)
 
 
@@ -170,7 +170,7 @@ def test_experts_one_by_one_and_layers_of_the_cpu(make: Make) -> None:
     least = experts_bytes(random_weights(config).layers[0].experts[0], 1)
     setting = make(config, sizes=replace(sizes, positions=16, buffer_bytes=least), at_home=lambda i: i != 1)
     setting.check(50, 3)
-    assert sum(setting.prefill.tiles) == 5 + 8
+    assert sum(setting.prefill.buffers) == 5 + 8
 
 
 def test_the_neurons_of_experts_are_counted(make: Make) -> None:
@@ -245,7 +245,7 @@ def test_every_codec_of_streamed_layers(make: Make, codec: str, in_place: bool, 
     config = replace(BASE, d_ff=800)
     setting = make(config, at_home=lambda i: False, streams=1, codec=codec, in_place=in_place, row_wise=row_wise)
     setting.check(40, 8)
-    gathered, filled = setting.prefill.tiles
+    gathered, filled = setting.prefill.buffers
     assert (gathered > 0) == in_place
     assert filled == BASE.n_layers if in_place else filled > 0  # keys and values come through the ring
 
@@ -285,7 +285,7 @@ def test_streamed_layers_in_small_chunks_and_buffers(make: Make) -> None:
     sizes = replace(sizes_for(config, [], 96), positions=16, neurons=256, buffer_bytes=1 << 14, tile_bytes=1 << 16)
     setting = make(config, at_home=lambda i: False, streams=1, sizes=sizes)
     setting.check(50, 3)
-    assert sum(setting.prefill.tiles) > 3 * (4 + 2)
+    assert sum(setting.prefill.buffers) > 3 * (4 + 2)
 
 
 def test_neurons_of_streamed_layers_are_counted(make: Make) -> None:
@@ -347,7 +347,7 @@ def test_a_row_wise_down_in_the_smallest_buffers(make: Make) -> None:
     layers = [w.ffns[0] for w in random_weights(config, "q4_0", row_wise=True).layers]
     sizes = sizes_for(config, layers, 96, budget_bytes=0)
     setting = make(config, row_wise=True, codec="q4_0", sizes=replace(sizes, buffer_bytes=least_bytes(layers[0])))
-    assert setting.prefill._cold.tile_neurons(layers[0], 4096) == 256
+    assert setting.prefill._cold.most_neurons(layers[0], 4096) == 256
     setting.check(9)
 
 
@@ -359,7 +359,7 @@ def test_small_buffers_and_pieces_change_nothing(make: Make) -> None:
     )
     setting = make(config, sizes=small)
     setting.check(50, 3)
-    assert setting.prefill._cold.tile_neurons(setting.weights.layers[0].ffns[0], 256) < 256
+    assert setting.prefill._cold.most_neurons(setting.weights.layers[0].ffns[0], 256) < 256
 
 
 def test_how_fast_cold_neurons_come_is_measured_and_changes_nothing(make: Make) -> None:
@@ -405,7 +405,7 @@ def test_what_the_gpu_gathers_in_place_is_what_the_ring_brings(
     wanted, found = (one.prefill.run(tokens, one.cache, 40) for one in settings)  # type: ignore[arg-type]
     assert np.isfinite(wanted).all()
     assert np.array_equal(found, wanted)
-    gathered, filled = zip(*(one.prefill.tiles for one in settings), strict=True)
+    gathered, filled = zip(*(one.prefill.buffers for one in settings), strict=True)
     assert gathered[0] == filled[1] == 0
     assert filled[0] == gathered[1] > 3
 
@@ -413,7 +413,7 @@ def test_what_the_gpu_gathers_in_place_is_what_the_ring_brings(
 def test_a_row_wise_down_is_gathered_in_place(make: Make) -> None:
     setting = make(replace(BASE, d_ff=800), row_wise=True, in_place=True)
     setting.check(30)
-    gathered, filled = setting.prefill.tiles
+    gathered, filled = setting.prefill.buffers
     assert gathered > 0
     assert filled == 0
 
@@ -421,15 +421,15 @@ def test_a_row_wise_down_is_gathered_in_place(make: Make) -> None:
 def test_the_ring_goes_on_where_nothing_is_in_place_any_more(make: Make) -> None:
     setting = make(in_place=True)
     setting.check(12)
-    assert setting.prefill.tiles[1] == 0
+    assert setting.prefill.buffers[1] == 0
     rates = setting.prefill.measure()  # of the ring, whatever is in place
     assert rates is not None
     assert min(rates.filling, rates.bus) > 0
     setting.check(5)
-    assert setting.prefill.tiles[1] == 0
+    assert setting.prefill.buffers[1] == 0
     setting.in_place.close()
     setting.check(12)
-    assert setting.prefill.tiles[0] == 0
+    assert setting.prefill.buffers[0] == 0
 
 
 def test_a_layer_of_which_a_part_cannot_be_reached_comes_through_the_ring(make: Make) -> None:
@@ -440,7 +440,7 @@ def test_a_layer_of_which_a_part_cannot_be_reached_comes_through_the_ring(make: 
     lost = down_t.data.ctypes.data
     place.find = lambda address, n: None if address == lost else find(address, n)  # type: ignore[method-assign]
     setting.check(12)
-    gathered, filled = setting.prefill.tiles
+    gathered, filled = setting.prefill.buffers
     assert gathered == 2 * filled > 0
 
 
