@@ -115,7 +115,7 @@ class Credentials:
                 file.write(token)
             self._file.chmod(0o600)
         except OSError as error:
-            raise LibraryError(f"The access token cannot be kept in {self._file}: {error.strerror or error}.") from None
+            raise LibraryError(f"Couldn't store the access token in {self._file}: {error.strerror or error}.") from None
 
     def _delete_file(self) -> None:
         try:
