@@ -283,10 +283,10 @@ def replace_engine() -> None:
 
     class FakeInThread(engine_worker.InThreadHost):
         def __init__(self, emit: Callable[[protocol.Event], None]) -> None:
-            super().__init__(emit, FakeEngine)  # type: ignore
+            super().__init__(emit, FakeEngine)  # type: ignore[arg-type]  # has the methods that the host calls
 
-    engine_worker.ProcessHost = lambda emit, folder: process(emit, folder, command)  # type: ignore
-    engine_worker.InThreadHost = FakeInThread  # type: ignore
+    engine_worker.ProcessHost = lambda emit, folder: process(emit, folder, command)  # type: ignore[assignment, misc]
+    engine_worker.InThreadHost = FakeInThread  # type: ignore[misc]  # the program is replaced from outside
 
 
 if __name__ == "__main__":

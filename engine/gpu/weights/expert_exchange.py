@@ -36,8 +36,8 @@ class ZeroCopy(Protocol):
         """Return (address, bytes) of the parts of such a range that the copy engine can copy at once."""
 
 
-class Given(NamedTuple):
-    """An expert to move: into a slot of a layer's FFN."""
+class Moved(NamedTuple):
+    """An expert to move into a slot of a layer's FFN."""
 
     ffn: GpuExpertFfn
     slot: int
@@ -79,7 +79,7 @@ class Exchange:
         self._ids: I32 = np.arange(max(rows, 1), dtype=np.int32)
         self._copies = [Gathering("exchange") for _ in range(len(matrices) * self.at_once)]
         self._program = Program([copy.call for copy in self._copies])
-        self._given: Sequence[Given] = ()
+        self._given: Sequence[Moved] = ()
         self._groups: list[list[_Rows]] = []  # the rows still to unpack; the first group is on its way
         self._memories: list[Memory] = []
         self._copier: Copier | None = None
@@ -93,7 +93,7 @@ class Exchange:
             self.close()
             raise
 
-    def begin(self, given: Sequence[Given]) -> None:
+    def begin(self, given: Sequence[Moved]) -> None:
         """Start copying up to `at_once` experts; no slot changes. Raises: CudaError; then nothing is begun."""
         self._copier_of().follow()  # the memory may still be read
         self._groups = self._cut(given)
@@ -105,11 +105,13 @@ class Exchange:
         self._given = given
 
     def has_arrived(self) -> bool:
-        """Return whether `finish` would not wait for copies. Raises: CudaError."""
-        return len(self._groups) == 1 and self._copier_of().has_ended()
+        """Return whether the copies of `begin` are done, of a large expert its first part. Raises: CudaError."""
+        return self._copier_of().has_ended()
 
     def finish(self, slots: Sequence[I32]) -> None:
         """Unpack the experts into their slots, and upload the slots [E] of each layer. Call this between tokens.
+
+        Cost: waits for copies that are not done, and copies the other parts of a large expert.
 
         Raises: CudaError; the contents of the slots are then unknown.
         """
@@ -123,8 +125,8 @@ class Exchange:
             for one in rows:
                 unit, raw = _unit(one.source), self._raw.address + one.offset
                 self._gpu.unpack_rows(raw, unit, one.n, one.to, one.source.codec, 0, one.to_first)
-        for place, (one_given, slot_of) in enumerate(zip(given, slots, strict=True)):
-            ffn, slot, _, weights = one_given
+        for place, (moved, slot_of) in enumerate(zip(given, slots, strict=True)):
+            ffn, slot, _, weights = moved
             to, used = ffn.resident, slot_of.nbytes
             assert to is not None, "the layer has slots"
             for bias, base in (
@@ -146,7 +148,7 @@ class Exchange:
         assert self._copier is not None, "it is open"
         return self._copier
 
-    def _cut(self, given: Sequence[Given]) -> list[list[_Rows]]:
+    def _cut(self, given: Sequence[Moved]) -> list[list[_Rows]]:
         """Return the rows to copy, in groups that the memory holds."""
         groups: list[list[_Rows]] = [[]]
         at = 0

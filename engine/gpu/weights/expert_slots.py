@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import DeviceFailedError
-from engine.gpu.weights.expert_exchange import Exchange, Given, ZeroCopy
+from engine.gpu.weights.expert_exchange import Exchange, Moved, ZeroCopy
 from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, ModelWeights
@@ -187,7 +187,7 @@ class ExpertSlots:
         for layer, slot, expert in moves:
             ffn = self._ffns[layer]
             assert ffn is not None, "the layer is on the GPU"
-            given.append(Given(ffn, slot, expert, self._weights.layers[layer].experts[expert]))
+            given.append(Moved(ffn, slot, expert, self._weights.layers[layer].experts[expert]))
         self._exchange.begin(given)
         self._coming = moves
 

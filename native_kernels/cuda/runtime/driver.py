@@ -162,10 +162,10 @@ class Driver:
         function.argtypes, function.restype = arguments, c_int
         return function
 
-    def call(self, name: str, *arguments: Any, may: int = 0) -> int:
-        """Call a driver function; return 0, or `may` if it answers that. Raises: CudaError, CudaOutOfMemoryError."""
+    def call(self, name: str, *arguments: Any, allowed: int = 0) -> int:
+        """Call a driver function; return its status, 0 or `allowed`. Raises: CudaError, CudaOutOfMemoryError."""
         code = self._functions[name](*arguments)
-        if code and code != may:
+        if code and code != allowed:
             raise self._failure(name, code)
         return int(code)
 
@@ -335,7 +335,7 @@ class Stream:
 
     def is_idle(self) -> bool:
         """Return whether all queued work is done. Raises: CudaError for an error in it."""
-        return self._driver.call("cuStreamQuery", self.handle, may=_NOT_READY) != _NOT_READY
+        return self._driver.call("cuStreamQuery", self.handle, allowed=_NOT_READY) != _NOT_READY
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
         """Copy host bytes at `source` to the GPU at `to`; asynchronous if they are pinned."""

@@ -233,6 +233,22 @@ def test_an_exchange_that_fails_leaves_its_slots_empty(
     ours.close()
 
 
+def test_experts_larger_than_the_memory_move_in_parts(
+    tiny: Loaded, wanted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = FakeGpu()
+    moves_at_once(monkeypatch.setattr)
+    monkeypatch.setattr(expert_exchange, "expert_exchange_bytes", lambda n_bytes: n_bytes // 3)
+    ours = put_on_gpu(gpu, *tiny, "dense", some_there(tiny[0]))
+    slots, cache = slots_of(ours), ours.cache()
+    for token, logits in zip(TOKENS, wanted, strict=True):
+        np.testing.assert_allclose(ours.decoder.step(token, cache), logits, atol=2e-4, rtol=1e-4)
+        check_slots(slots)
+    assert slots.exchanged
+    ours.close()
+    gpu.close()
+
+
 class InPlace:
     """All host memory is pinned, in registrations of 256 bytes."""
 
