@@ -1888,6 +1888,10 @@ Andere Programme: {others}</translation></message>
 <message><source>Open Hearth</source><translation>Hearth öffnen</translation></message>
 <message><source>Quit</source><translation>Beenden</translation></message>
 <message><source>Copy details</source><translation>Details kopieren</translation></message>
+<message><source>Discard</source><translation>Verwerfen</translation></message>
+<message><source>Discard your changes?</source><translation>Änderungen verwerfen?</translation></message>
+<message><source>Keep writing</source><translation>Weiterschreiben</translation></message>
+<message><source>What you wrote in this dialog is not saved.</source><translation>Was Sie in diesem Dialog geschrieben haben, ist nicht gespeichert.</translation></message>
 <message><source>Couldn't read the list of models.</source><translation>Die Liste der Modelle wurde nicht gelesen.</translation></message>
 <message><source>No models are known</source><translation>Es sind keine Modelle bekannt</translation></message>
 <message><source>No models match</source><translation>Kein Modell ist so</translation></message>

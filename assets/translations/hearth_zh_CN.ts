@@ -1888,6 +1888,10 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Open Hearth</source><translation>打开 Hearth</translation></message>
 <message><source>Quit</source><translation>退出</translation></message>
 <message><source>Copy details</source><translation>复制详细信息</translation></message>
+<message><source>Discard</source><translation>放弃</translation></message>
+<message><source>Discard your changes?</source><translation>放弃您的更改？</translation></message>
+<message><source>Keep writing</source><translation>继续编写</translation></message>
+<message><source>What you wrote in this dialog is not saved.</source><translation>您在此对话框中写的内容尚未保存。</translation></message>
 <message><source>Couldn't read the list of models.</source><translation>未能读取模型列表。</translation></message>
 <message><source>No models are known</source><translation>没有已知的模型</translation></message>
 <message><source>No models match</source><translation>没有符合的模型</translation></message>
