@@ -1290,6 +1290,7 @@ Andere Programme: {others}</translation></message>
 <message><source>published measurements of this model</source><translation>veröffentlichten Messungen dieses Modells</translation></message>
 <message><source>up to {max_context} tokens</source><translation>bis {max_context} Token</translation></message>
 <message><source>used where it is; not Hearth's to delete</source><translation>genutzt, wo es liegt; nicht von Hearth zu löschen</translation></message>
+<message><source>{used} of {all} experts per token</source><translation>{used} von {all} Experten je Token</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}, von {ram}, die Modelle nehmen dürfen.</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}, von {vram} VRAM und {ram} RAM, die Modelle nehmen dürfen.</translation></message>
 <message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es hat Vorrang vor einem hier gespeicherten.</translation></message>

@@ -1290,6 +1290,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>published measurements of this model</source><translation>此模型已发表的测量</translation></message>
 <message><source>up to {max_context} tokens</source><translation>最多 {max_context} 个 token</translation></message>
 <message><source>used where it is; not Hearth's to delete</source><translation>在原处使用；Hearth 不能删除</translation></message>
+<message><source>{used} of {all} experts per token</source><translation>每个 token 使用 {all} 个专家中的 {used} 个</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}，模型可用共 {ram}。</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}，模型可用共 {vram} 显存和 {ram} 内存。</translation></message>
 <message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>令牌来自环境变量 (HF_TOKEN)；优先于此处保存的令牌。</translation></message>

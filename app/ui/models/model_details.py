@@ -82,17 +82,18 @@ class DetailsDialog(Dialog):
             (tr("Size"), gigabytes(row.n_bytes) if row.n_bytes else ""),
         ]
         if entry is not None:
-            share = entry.sparsity.active_share
-            active = (
-                tr("about {share}% per token", share=figure(100 * share, ".0f"))
-                if share is not None
-                else tr("all (dense model)")
-            )
+            share, shape = entry.sparsity.active_share, entry.shape
+            if share is not None:
+                active = tr("about {share}% per token", share=figure(100 * share, ".0f"))
+            elif shape.n_experts:
+                active = tr("{used} of {all} experts per token", used=shape.n_experts_used, all=shape.n_experts)
+            else:
+                active = tr("all (dense model)")
             source = entry.sparsity.source_note or tr(_SOURCES[entry.sparsity.source])
             facts += [
                 (tr("Neurons in use"), active),
                 (tr("Source"), source if share is not None else ""),
-                (tr("Context"), tr("up to {max_context} tokens", max_context=figure(entry.shape.max_context))),
+                (tr("Context"), tr("up to {max_context} tokens", max_context=figure(shape.max_context))),
                 (tr("Repository"), entry.repo),
                 (tr("Predictors"), entry.predictor_repo),
                 (
