@@ -410,6 +410,16 @@ def _drop(room: ModelsRoom, path: str) -> None:
     assert not room.page.overlay.isVisible()
 
 
+def test_return_adds_the_chosen_file(enter: Enter, tmp_path: Path) -> None:
+    room = enter()
+    path = str(tmp_path / "a.gguf")
+    _drop(room, path)
+    dialog = room.dialog(ImportDialog)
+    room.wait(lambda: dialog.focusWidget() is not None)
+    QTest.keyClick(dialog.focusWidget(), Qt.Key.Key_Return)
+    room.wait(lambda: room.library.jobs("import") == [{"path": path, "copy": False}])
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_file_that_is_dropped_is_taken_in_as_the_person_wants(enter: Enter, tmp_path: Path, copy: bool) -> None:
     room = enter()
