@@ -1,6 +1,6 @@
 """Decides which problem the window shows. Each belongs to one chat or to all, until it is solved or closed.
 
-The newest problem of what is in view is shown; the others wait. Problems of no chat wait behind chats that are not saved.
+The newest problem of what is in view is shown; the others wait. Unsaved chats come before problems of no chat.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class WindowFrame(QMainWindow):
         return tab_order.move_on(self, forward)
 
     def restore_geometry(self, stored: str) -> None:
-        """Restore size and position from `geometry_to_keep`; without them, or on another screen, take the first size."""
+        """Restore size and position from `geometry_to_keep`; without them or on another screen, use the first size."""
         try:
             saved = base64.b64decode(stored, validate=True)
         except ValueError:

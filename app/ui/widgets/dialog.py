@@ -108,7 +108,9 @@ class Dialog(QDialog):
             super().reject()
             return
         lost = tr("What you wrote in this dialog is not saved.")
-        confirm(self, tr("Discard your changes?"), lost, tr("Keep writing"), tr("Discard"), lambda: QDialog.reject(self))
+        confirm(
+            self, tr("Discard your changes?"), lost, tr("Keep writing"), tr("Discard"), lambda: QDialog.reject(self)
+        )
 
     def return_pressed(self) -> None:
         """Handle Return in a field or on a switch of a dialog with a safe button: do nothing. Subclasses continue."""
