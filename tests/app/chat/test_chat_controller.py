@@ -134,7 +134,7 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_answers_again(make_des
     desk.controller.send("words 100000 pace 0.005")
     desk.wait(lambda: "word5 " in desk.last.text)
     kill(desk.pid)
-    desk.wait(lambda: desk.last.state is MessageState.INTERRUPTED)
+    desk.wait(lambda: desk.last.state is MessageState.FAILED)
     kept = desk.last.text
     assert kept.startswith("word0 word1 ")
     assert desk.problem is not None
@@ -148,7 +148,7 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_answers_again(make_des
     desk.controller.stop()
     desk.wait(lambda: desk.last.state is MessageState.CANCELLED)
     desk.close()
-    assert [m.state for m in desk.stored()] == [MessageState.COMPLETE, MessageState.INTERRUPTED, MessageState.CANCELLED]
+    assert [m.state for m in desk.stored()] == [MessageState.COMPLETE, MessageState.FAILED, MessageState.CANCELLED]
     assert desk.stored()[1].text == kept
 
 
