@@ -358,7 +358,10 @@
 <message><source>Enter a token</source><translation>Token eingeben</translation></message>
 <message><source>It didn't work. Your chats and models are safe.</source><translation>Es hat nicht funktioniert. Ihre Chats und Modelle sind sicher.</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>Ein Wert der Anfrage passt nicht.</translation></message>
+<message><source>Its file {what} has {size}; it had {before} when it was imported.</source><translation>Die Datei {what} hat {size}; beim Import hatte sie {before}.</translation></message>
+<message><source>Its file {what} is missing.</source><translation>Die Datei {what} fehlt.</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>Seine Dateien wurden verschoben oder gelöscht.</translation></message>
+<message><source>Its folder {what} is not there. If it is on another disk, connect that.</source><translation>Der Ordner {what} ist nicht da. Falls er auf einem anderen Datenträger liegt, schließen Sie diesen an.</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation></message>
 <message><source>Nothing was installed. The details say why.</source><translation>Es wurde nichts installiert. Die Details nennen den Grund.</translation></message>
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation></message>

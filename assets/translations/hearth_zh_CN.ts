@@ -358,7 +358,10 @@
 <message><source>Enter a token</source><translation>输入令牌</translation></message>
 <message><source>It didn't work. Your chats and models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>请求中有不适用的值。</translation></message>
+<message><source>Its file {what} has {size}; it had {before} when it was imported.</source><translation>文件 {what} 大小为 {size}；导入时为 {before}。</translation></message>
+<message><source>Its file {what} is missing.</source><translation>缺少文件 {what}。</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>它的文件已被移动或删除。</translation></message>
+<message><source>Its folder {what} is not there. If it is on another disk, connect that.</source><translation>文件夹 {what} 不存在。如果它在另一个磁盘上，请连接该磁盘。</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation></message>
 <message><source>Nothing was installed. The details say why.</source><translation>未安装任何内容。原因见详细信息。</translation></message>
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>有文件损坏或不完整。请重新获取，或使用其他模型。</translation></message>

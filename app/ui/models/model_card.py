@@ -13,7 +13,7 @@ from PySide6.QtGui import QFontMetrics, QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.library_messages import REMARKS, in_users_language
+from app.library_messages import remark
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
@@ -230,13 +230,13 @@ class ModelCard(CardFrame):
         if row.download is not None and (why := model_labels.stopped_why(row.download)):
             return why, "bad" if row.download.state == "failed" else "warn"
         if row.installed is not None and row.installed.state == "broken":
-            return row.installed.reason, "bad"
+            return remark(row.installed.reason), "bad"
         if row.estimate is not None and row.estimate.fits == "no":
             return model_labels.short_of(row.estimate), ""
         if row.estimate is not None and row.reads_disk:
             return model_labels.from_disk(row.estimate), ""
         if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
-            return in_users_language(row.installed.reason, REMARKS), ""
+            return remark(row.installed.reason), ""
         if row.installed is not None and row.installed.origin == "shipped" and not row.summary:
             return tr(SHIPPED), ""
         return row.summary, ""

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.clients.engine_status import translated
-from app.library_messages import REMARKS, in_users_language
+from app.library_messages import remark
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
@@ -107,7 +107,7 @@ class DetailsDialog(Dialog):
                 (tr("Folder"), model.folder),
                 (tr("Origin"), tr(ORIGINS[model.origin])),
                 (tr("Prepared"), model.prepared),
-                (tr("State"), in_users_language(model.reason, REMARKS) if model.state != "ready" else ""),
+                (tr("State"), remark(model.reason) if model.state != "ready" else ""),
             ]
         return [(name, value) for name, value in facts if value]
 

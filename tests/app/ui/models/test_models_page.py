@@ -255,7 +255,9 @@ def test_details_say_why_it_fits_and_offer_what_can_be_done(enter: Enter) -> Non
 
 
 def test_details_of_a_mixture_name_its_experts(enter: Enter) -> None:
-    shape = ModelShape("lfm2_moe", "silu-glu", 24, 2048, 1792, 32, 8, 64, 128000, 128000, n_experts=32, n_experts_used=4)
+    shape = ModelShape(
+        "lfm2_moe", "silu-glu", 24, 2048, 1792, 32, 8, 64, 128000, 128000, n_experts=32, n_experts_used=4
+    )
     library = FakeLibrary(0)
     library.catalogue.append((entry("Mixture", shape=shape, sparsity=Sparsity(), rank=0), estimate()))
     room = enter(library)
