@@ -76,7 +76,9 @@ def main_actions(row: ModelRow) -> tuple[str, ...]:
         if row.installed.state == "broken":
             if row.installed.owned and row.installed.repo:
                 return ("repair",)
-            return ("download",) if row.entry is not None else ("delete",)
+            if row.entry is not None:
+                return ("download",)
+            return ("delete" if row.installed.owned else "remove",)
         if row.estimate is not None and row.estimate.fits == "no":
             return ("fits",)
         if row.kind == "embedding":
@@ -95,6 +97,7 @@ def can_prepare(row: ModelRow) -> bool:
 ACTION_TEXTS = {
     "download": noted("Download"), "fits": noted("What would fit?"), "chat": noted("Chat"), "unload": noted("Unload"),
     "prepare": noted("Prepare"), "retry": noted("Try again"), "delete": noted("Delete"), "repair": noted("Repair"),
+    "remove": noted("Remove from list"),
 }  # fmt: skip
 DEAF_MS = 1000  # how long a button ignores clicks if it appears where Cancel was pressed
 GLYPHS = {
