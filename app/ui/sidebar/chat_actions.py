@@ -76,10 +76,14 @@ class ChatActions(QObject):
             self.do(act, chat.id)
 
     def add_rows(self, menu: Menu) -> None:
-        """Add the actions on the visible chat, except renaming and deleting."""
-        chat = self._shown()
-        if chat is not None:
+        """Add pinning and folders of the visible chat."""
+        if chat := self._shown():
             chat_menus.add_rows(menu, self._list, chat)
+
+    def add_exports(self, menu: Menu) -> None:
+        """Add exports of the visible chat."""
+        if chat := self._shown():
+            chat_menus.add_exports(menu, self._list, chat)
 
     def _step(self, step: int) -> None:
         if chat := self._list.neighbour(step):
