@@ -366,7 +366,7 @@
 <message><source>Nothing was installed. The details say why.</source><translation>Es wurde nichts installiert. Die Details nennen den Grund.</translation></message>
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation></message>
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation></message>
-<message><source>Prepare it once to make it faster on this PC.</source><translation>Bereiten Sie es einmal vor, dann läuft es auf diesem PC schneller.</translation></message>
+<message><source>Prepare it once to make it faster on this PC.</source><translation>Einmal vorbereitet läuft es hier schneller.</translation></message>
 <message><source>The copy of {what} differs from the original.</source><translation>Die Kopie von {what} weicht vom Original ab.</translation></message>
 <message><source>The details say why.</source><translation>Die Details nennen den Grund.</translation></message>
 <message><source>The disk accepted no more data while {what} was written: {why}.</source><translation>Der Datenträger nahm nichts mehr an, als {what} geschrieben wurde: {why}.</translation></message>
