@@ -226,11 +226,17 @@ class ChatActions(QObject):
 
 
 def _downloads() -> Path:
-    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DownloadLocation))
+    return _folder(QStandardPaths.StandardLocation.DownloadLocation)
 
 
 def _documents() -> Path:
-    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
+    return _folder(QStandardPaths.StandardLocation.DocumentsLocation)
+
+
+def _folder(kind: QStandardPaths.StandardLocation) -> Path:
+    """Return a folder of the user; their home folder if it is missing: file dialogs would take it for a name."""
+    found = Path(QStandardPaths.writableLocation(kind))
+    return found if found.is_dir() else Path.home()
 
 
 def _with_ending(path: Path, ending: str) -> Path:
