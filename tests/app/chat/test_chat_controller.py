@@ -346,6 +346,26 @@ def test_the_last_chat_is_opened_again(make_desk: MakeDesk) -> None:
     assert again.shown == shown
 
 
+def test_after_a_kill_the_chat_that_was_being_answered_is_opened(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.say("first")
+    first = desk.opened
+    desk.controller.new_chat()
+    desk.say("second")
+    second = desk.opened
+    assert first is not None
+    assert second is not None
+    desk.close()
+    store, _ = Store.rescue(desk.path)
+    store.append(second.id, Message(Role.ASSISTANT, "half an", state=MessageState.WRITING))
+    store.close()
+    again = make_desk(settings=AppSettings(last_conversation=first.id))
+    again.wait(lambda: again.opened)
+    assert again.opened is not None
+    assert again.opened.id == second.id
+
+
 def test_what_is_typed_before_the_chats_are_open_stays_in_the_new_chat(
     make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
