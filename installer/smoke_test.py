@@ -104,12 +104,19 @@ def check_command_line(folder: Path, home: Path, desktop: Desktop) -> None:
     for name, flag, word in (("hearth", "--version", "Hearth "), ("hearth-engine", "--help", "generate")):
         if name == "hearth" and sys.platform == "win32":
             continue  # a program with a window has no output there
-        done = subprocess.run(
-            [str(program(folder, name)), flag], env=environment(home, desktop), cwd=home,
-            capture_output=True, encoding="utf-8", errors="replace", timeout=WINDOW_WITHIN_S, check=False,
-        )  # fmt: skip
-        if done.returncode != 0 or word not in done.stdout:
-            raise SmokeTestError(f"{name} {flag} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        if word not in (said := output_of(folder, home, desktop, name, flag)):
+            raise SmokeTestError(f"{name} {flag} said:\n{said}")
+
+
+def output_of(folder: Path, home: Path, desktop: Desktop, name: str, *words: str) -> str:
+    """Run a program of the folder to its end. Raises: SmokeTestError if it fails."""
+    done = subprocess.run(
+        [str(program(folder, name)), *words], env=environment(home, desktop), cwd=home, capture_output=True,
+        encoding="utf-8", errors="replace", timeout=ANSWER_WITHIN_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise SmokeTestError(f"{name} {words[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def check_documents(folder: Path, home: Path, desktop: Desktop) -> None:
@@ -134,14 +141,7 @@ def check_documents(folder: Path, home: Path, desktop: Desktop) -> None:
 def check_training(folder: Path, home: Path, desktop: Desktop) -> None:
     """Predictors can be trained, for which PyTorch has to be whole. Raises: SmokeTestError."""
     model = next(folder.rglob("starter-chat-*.gguf"))
-    command = [str(program(folder, "hearth-engine")), "train", str(model), "--tokens", "1024", "--kind", "low_rank"]
-    done = subprocess.run(
-        command, env=environment(home, desktop), cwd=home, capture_output=True, encoding="utf-8",
-        errors="replace", timeout=ANSWER_WITHIN_S,
-        check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise SmokeTestError(f"training ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    output_of(folder, home, desktop, "hearth-engine", "train", str(model), "--tokens", "1024", "--kind", "low_rank")
 
 
 def start_and_ask(folder: Path, home: Path, desktop: Desktop, n_answers: int) -> tuple[float, float, str]:
