@@ -54,6 +54,7 @@ CONTEXT = 256
 ANSWERS, ANSWER_TOKENS, MOST_PROMPT_TOKENS = 16, 48, 40
 LOADS, MOST_BUDGETS = 6, 6
 GIB = 1 << 30
+MOVES = 0.2  # chance that neurons move after a token
 MOST_PLACINGS = 3  # in one load, for want of memory
 CLOSE = 0.004  # of the largest logit: products of halves in prompts are off by 0.0005 of their terms, in every layer
 SLACK = {"GPU MiB": 16, "RAM MiB": 96, "threads": 0, "handles": 0}  # what may be left
@@ -295,7 +296,7 @@ class Moves:
 
     def neurons(self) -> None:
         """Now and then, exchange random hot neurons of a layer for random cold ones."""
-        if self._blocks is None or self._chance.random() < 0.8:
+        if self._blocks is None or self._chance.random() >= MOVES:
             return
         layer = self._chance.randrange(len(self._blocks.tables))
         table = self._blocks.tables[layer]

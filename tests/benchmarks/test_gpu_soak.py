@@ -28,7 +28,7 @@ def test_answers_are_the_same_while_experts_or_neurons_move(
     same_scratch_for_every_budget(monkeypatch)
     for name in AT_ONCE:
         monkeypatch.setattr(expert_slots, name, getattr(expert_slots, name))  # so that they are put back
-    for name, value in {"ANSWERS": 2, "ANSWER_TOKENS": 6, "MOST_PROMPT_TOKENS": 4, "LOADS": 3}.items():
+    for name, value in {"ANSWERS": 2, "ANSWER_TOKENS": 6, "MOST_PROMPT_TOKENS": 4, "LOADS": 3, "MOVES": 1.0}.items():
         monkeypatch.setattr(gpu_soak, name, value)
     machine, path = FakeGpuMachine(tmp_path, monkeypatch), tmp_path / "m.gguf"
     make_model(path, recipe)
