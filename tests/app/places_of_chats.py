@@ -72,7 +72,7 @@ def _searching(room: Room) -> QWidget:
     found = room.hearth.controller.search_results
     with room.qtbot.waitSignal(found, check_params_cb=lambda text, _: text == "Chat"):
         QTest.keyClicks(room.window.sidebar.panel.field, "Chat")
-    walk.settle()
+    walk.come_to_rest(room.window)  # in a narrow window the sidebar glides in
     return room.window
 
 
