@@ -15,11 +15,11 @@ from PySide6.QtCore import QObject, QTimer
 from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
 from app.clients.engine_client import EngineClient
-from engine.service import protocol
 from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
+    from engine.service import protocol
 
 ASK_AFTER_MS = 1500  # after the answer, so that the next message does not wait
 MOST_TOKENS = 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -22,7 +22,9 @@ from app.translation import tr
 from app.user_messages import describe
 from engine.errors import InvalidRequestError
 from engine.remote_servers.address import checked_address, origin_of
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 

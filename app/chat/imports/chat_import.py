@@ -16,8 +16,7 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, Signal
 
 from app.chat.imports.export_reader import ExportReader
-from app.chat.store.conversation import Conversation
-from app.chat.store.store import Staged
+from app.chat.store.conversation import Conversation, Staged
 from app.errors import ChatFileError
 from app.translation import noted, tr
 
