@@ -52,8 +52,8 @@ class Offer:
 
 
 class AnswerSetup(QObject):
-    """One for the window. `changed`: any field of the Offer. `usual_answer`: a GenerationResult in the model's own
-    mode, whose rate counts for the model."""
+    """Reads and changes the open chat's answer settings. changed: any field of the Offer. usual_answer: a
+    GenerationResult in the model's own mode, whose rate counts for the model."""
 
     changed = Signal()
     usual_answer = Signal(object)

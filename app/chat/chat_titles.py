@@ -78,7 +78,7 @@ def _concerns(title: str, said: str) -> bool:
 
 
 class ChatTitles(QObject):
-    """One for an engine. It sees every answer that ends by itself."""
+    """Names each chat after its first answer. Asks the model only between answers."""
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, chat: ChatController) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ class ChatFileAccess:
 
 
 class Chats:
-    """One for the window. Nothing is read before `setup.read` and `controller.start`."""
+    """The objects that keep and answer chats. They read nothing before `setup.read` and `controller.start`."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ _SETTLED = (Phase.READY, Phase.FAILED, Phase.OFF)
 
 
 class LocalServer(QObject):
-    """One for the window. `changed`: state, key or problem."""
+    """Switches the server and keeps its key. changed: state, key or problem."""
 
     changed = Signal()
     toast = Signal(str, object)

@@ -30,7 +30,7 @@ Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what
 
 
 class ServersController(QObject):
-    """One for the window; all methods return at once."""
+    """Adds, inspects, chooses and removes servers without blocking."""
 
     changed = Signal()  # the list of servers or one of them
     looked = Signal(str, object)  # address as given, list[str] of models | UserMessage

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ChatTools(QObject):
-    """The connections of a window, after those of its context; create one per window."""
+    """Shows and changes the tools of the open chat. Create it after ChatContext, whose counter it listens to."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class ImportSummary:
 
 
 class ChatImport(QObject):
-    """One for the window; one import at a time, further ones wait."""
+    """Imports one set of files at a time; further ones wait."""
 
     began = Signal()
     progressed = Signal(float, int)  # share of the bytes; chats so far

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ChatContext(QObject):
-    """The connections of a window; create one per window."""
+    """Counts the next prompt, saves drafts and edits, and opens the context popup."""
 
     def __init__(
         self, window: QWidget, page: ChatPage, chat: ChatController, engine: EngineClient, memory: ChatMemory

@@ -28,7 +28,7 @@ else:
 
 
 class Comparing(QObject):
-    """One per window. begun: a question is answered by several."""
+    """Opens the comparison dialog and shows the answers in columns. begun: several models answer one question."""
 
     begun = Signal()
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ChatModels(QObject):
-    """The connections of a window; create one per window. models_page_requested: show the Models page."""
+    """Opens the model menu and the placement popup. models_page_requested: show the Models page."""
 
     models_page_requested = Signal()
 
