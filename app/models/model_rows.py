@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from app.library_messages import remark
 from app.models.model_labels import Rate, rate_of, shortfall, speed
 from app.translation import noted, tr
 
@@ -206,7 +207,7 @@ def _row(
 def _about(model: InstalledModel, shipped: bool) -> str:
     """Return why a model is broken, else its file."""
     if model.state == "broken":
-        return model.reason
+        return remark(model.reason)
     return "" if shipped else PurePath(model.path).name
 
 
