@@ -13,10 +13,12 @@ class Later:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        _names.append(name)
+        if name not in _names:
+            _names.append(name)
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        module = self.__dict__["_module"] = self.__dict__.get("_module") or import_module(self._name)
+        return getattr(module, attribute)
 
 
 def import_next() -> bool:

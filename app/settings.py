@@ -21,7 +21,7 @@ import platformdirs
 
 from app.translation import noted, tr
 from engine.files import replace_file
-from engine.service.protocol import DEFAULT_PORT
+from engine.service import DEFAULT_PORT
 
 SCHEMA_VERSION = 2
 MAX_FILE_BYTES = 1 << 20  # a larger file is not ours

@@ -10,17 +10,22 @@ import errno
 import traceback
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from app import library_messages
 from app.engine_text import is_plain, named_file, plain_figures
 from app.errors import ChatFileError, RescueReport, StoreError
+from app.later import Later
 from app.library_messages import ModelAction
 from app.settings import SettingsError
 from app.translation import figure, noted, tr, tr_n
 from app.units import gigabytes
 from engine import __version__, errors
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 Severity = Literal["bad", "warn", "info"]
 During = str  # "load", "answer", "export", "import", or the name of a library job

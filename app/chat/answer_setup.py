@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -24,8 +24,10 @@ from app.settings import AppSettings
 from app.tools.tool_box import ToolBox
 from app.tools.tool_offer import ToolOffer
 from app.translation import tr
-from engine.service import protocol
 from engine.thinking_level import LEVELS, Level, nearest_level
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
@@ -50,8 +52,8 @@ class Offer:
 
 
 class AnswerSetup(QObject):
-    """One for the window. `changed`: any field of the Offer. `usual_answer`: a GenerationResult in the model's own
-    mode, whose rate counts for the model."""
+    """Reads and changes the open chat's answer settings. changed: any field of the Offer. usual_answer: a
+    GenerationResult in the model's own mode, whose rate counts for the model."""
 
     changed = Signal()
     usual_answer = Signal(object)

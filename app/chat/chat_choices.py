@@ -17,7 +17,7 @@ from app.chat.store.conversation import Conversation
 
 
 class ChatChoices(QObject):
-    """One for the window."""
+    """Reads and changes the open chat's choices and its folder. changed: any of them."""
 
     changed = Signal()
 

@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.answers.inspection import Inspection
 from app.chat.chat_search import ChatSearch
-from app.chat.store.chat_files import is_ours, read_json, write_json, write_markdown, write_markdown_folder
 from app.chat.store.conversation import (
     BinnedChat,
     Conversation,
     Message,
     MessageState,
     SearchHit,
+    Staged,
     TakenOut,
     Unsent,
     WholeChat,
@@ -35,16 +35,22 @@ from app.chat.store.conversation import (
     take_out,
 )
 from app.chat.store.operations import Operations
-from app.chat.store.store import Staged, Store
 from app.errors import RescueReport, StoreError
+from app.later import Later
+
+if TYPE_CHECKING:
+    from app.chat.store import chat_files
+    from app.chat.store.store import Store
+
+    OpenStore = Callable[[], tuple[Store, RescueReport | None]]
+else:
+    chat_files = Later("app.chat.store.chat_files")
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SAVE_EVERY_MS = 500  # of a growing message: a kill loses at most this much
 BIN_DAYS = 30  # a deleted chat can be restored for so long
-
-OpenStore = Callable[[], tuple[Store, RescueReport | None]]
 
 
 class ChatMemory(QObject):
@@ -293,12 +299,13 @@ class ChatMemory(QObject):
         here = {c.id: WholeChat(c, tuple(self._chats[c.id])) for c in heads if c.id in self._chats}
 
         if write_one is None and path.suffix.lower() == ".md":
-            write_one = write_markdown
+            write_one = chat_files.write_markdown
 
         def write() -> int:
             chats = (here.get(c.id) or WholeChat(c, tuple(self._stored.messages(c.id))) for c in heads)
             if write_one is None:
-                return (write_json if path.suffix.lower() == ".json" else write_markdown_folder)(path, chats)
+                is_one = path.suffix.lower() == ".json"
+                return (chat_files.write_json if is_one else chat_files.write_markdown_folder)(path, chats)
             for chat in chats:
                 write_one(path, chat)
             return len(heads)
@@ -337,13 +344,13 @@ class ChatMemory(QObject):
             if not self._ending:
                 self._saves.run("import chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
 
-        self._reads.run("read a file of chats", lambda: read_json(path), store, failed)
+        self._reads.run("read a file of chats", lambda: chat_files.read_json(path), store, failed)
 
     def look_at_export(
         self, paths: Sequence[Path], then: Callable[[list[bool]], None], failed: Callable[[BaseException], None]
     ) -> None:
         """Pass to `then` which of the files Hearth exported; an OSError to `failed`."""
-        self._reads.run("look at a file of chats", lambda: [is_ours(path) for path in paths], then, failed)
+        self._reads.run("look at a file of chats", lambda: [chat_files.is_ours(path) for path in paths], then, failed)
 
     def stage(self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]) -> None:
         """Take in a file of chats unseen: see Store.stage. `failed` gets a StoreError."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
 
 from app.chat.store.conversation import SearchHit
 from app.chat.store.operations import Operations
-from app.chat.store.store import Store
+
+if TYPE_CHECKING:
+    from app.chat.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from PySide6.QtCore import QObject, QTimer
 from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
 from app.clients.engine_client import EngineClient
-from engine.service import protocol
 from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
+    from engine.service import protocol
 
 ASK_AFTER_MS = 1500  # after the answer, so that the next message does not wait
 MOST_TOKENS = 16
@@ -79,7 +79,7 @@ def _concerns(title: str, said: str) -> bool:
 
 
 class ChatTitles(QObject):
-    """One for an engine. It sees every answer that ends by itself."""
+    """Names each chat after its first answer. Asks the model only between answers."""
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, chat: ChatController) -> None:
         super().__init__()

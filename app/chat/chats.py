@@ -20,17 +20,20 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.chat_titles import ChatTitles
 from app.chat.kept_chats import KeptChats
 from app.chat.projects.project import Projects
-from app.chat.store.store import Store
 from app.chat.tool_rounds import ToolRounds
+from app.later import Later
 from app.models.model_switch import STARTER, Choices, ModelSwitch
 from app.tools.consents import FolderConsents
+from app.tools.tool_box import ToolBox
 
 if TYPE_CHECKING:
+    from app.chat.store import store
     from app.chat.store.conversation import Message
     from app.chat.store.operations import Operations
     from app.clients.clients import Clients
     from app.settings import AppPaths, AppSettings
-    from app.tools.tool_box import ToolBox
+else:
+    store = Later("app.chat.store.store")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class ChatFileAccess:
 
 
 class Chats:
-    """One for the window. Nothing is read before `setup.read` and `controller.start`."""
+    """The objects that keep and answer chats. They read nothing before `setup.read` and `controller.start`."""
 
     def __init__(
         self,
@@ -54,13 +57,13 @@ class Chats:
         files: ChatFileAccess,
         place_for: PlaceFor,
         engine_options_for: Choices,
-        box: ToolBox,
         model: str = "",
     ) -> None:
-        """engine_options_for: the EngineConfig fields kept for a model. box: tools that chats can use. model: to load
-        first; empty: the model in the settings."""
+        """engine_options_for: the EngineConfig fields kept for a model. model: to load first; empty: the model in the
+        settings."""
         engine = clients.engine
-        self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), files.saves, files.reads)
+        self.memory = ChatMemory(lambda: store.Store.rescue(places.chats_file), files.saves, files.reads)
+        box = self.box = ToolBox()  # empty until the window has offered its tools
         choices = AnswerChoices(
             Personas(places.personas_file), Presets(places.presets_file), places.answers_file,
             SavedPrompts(places.prompts_file),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -14,7 +15,9 @@ from app.chat.store.conversation import Attachment, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.documents.draft_attachments import DraftAttachments, Measure
-from engine.service.protocol import CountResult
+
+if TYPE_CHECKING:
+    from engine.service.protocol import CountResult
 
 AFTER_MS = 200  # pause in typing before counting
 AFTER_MS_A_MESSAGE = 0.1  # more for each message: handing over 10,000 messages takes the window 60 ms

@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -26,7 +26,9 @@ from app.clients.engine_status import Phase
 from app.clients.servers import Place
 from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_engine_death
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 MOST_WAYS = 3
 FAILURE = "failure"  # key in an answer's figures: why it failed, in a sentence

@@ -33,7 +33,7 @@ Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what
 
 
 class ToolRounds(QObject):
-    """One for the window. Events have the chat's id first."""
+    """Runs, refuses and cancels the calls of all chats. The first argument of a signal with two is the chat's id."""
 
     changed = Signal(str, object)  # the Message with new states of its calls
     ended = Signal(str, object)  # the Message whose calls have all ended: the model may read the results

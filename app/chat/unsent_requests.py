@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from app.chat.answers.answer_settings import AnswerSettings, request_for
 from app.chat.store.conversation import Attachment, Conversation, Message, Role, Unsent
-from app.documents.attachment_texts import cut_to
+from app.later import Later
 
 if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory
     from app.clients.answer_request import AnswerRequest
     from app.clients.engine_client import EngineClient
+    from app.documents import attachment_texts
+else:
+    attachment_texts = Later("app.documents.attachment_texts")
 
 
 class UnsentRequests:
@@ -41,5 +44,7 @@ class UnsentRequests:
         question = Message(Role.USER, unsent.text, attachments=names)
         request = request_for([*shown, question], question.id, settings)
         self._engine.count_aside(
-            request, [one.text for one in unsent.attachments], lambda count: then(cut_to(unsent.attachments, count))
+            request,
+            [one.text for one in unsent.attachments],
+            lambda count: then(attachment_texts.cut_to(unsent.attachments, count)),
         )

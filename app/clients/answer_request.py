@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.clients.servers import Place
-from engine.service.protocol import GenerationResult, Inspected
 from engine.text.context_fit import with_summary
+
+if TYPE_CHECKING:
+    from engine.service.protocol import GenerationResult, Inspected
 
 
 @dataclass(frozen=True)

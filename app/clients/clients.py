@@ -14,7 +14,8 @@ from app.clients.servers import Place
 
 
 class Clients:
-    """One for the window. Nothing is started before `worker.start` and the first request to the library."""
+    """The clients of engine, library, servers and machine. `worker.start` starts the engine's process, the first
+    request the library's."""
 
     def __init__(
         self,

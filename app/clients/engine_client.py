@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -20,8 +20,13 @@ from app.clients.engine_process import EngineDied, EngineStarted
 from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.clients.engine_worker import EngineWorker
 from app.engine_text import plain_figures
+from app.later import Later
 from app.translation import tr_n
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Slot
 
 import engine
-from engine.service import protocol
+from app.later import Later
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +46,7 @@ class EngineDied:
 
 
 LET_GO_MS = 200  # interval of checks whether a killed child has ended
-HostEvent = protocol.Event | EngineStarted | EngineDied
-Emit = Callable[[HostEvent], None]
+Emit = Callable[["protocol.Event | EngineStarted | EngineDied"], None]
 
 
 class Host(Protocol):

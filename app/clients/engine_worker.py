@@ -9,12 +9,17 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject, QThread, Signal, Slot
 
 from app.clients.engine_process import Emit, EngineStarted, Host, ProcessHost
-from engine.service import protocol
+from app.later import Later
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.clients.engine_process import EngineDied, EngineStarted, ProcessHost, default_command
 from app.clients.engine_worker import EngineWorker, InThreadHost, MakeHost
-from engine.service import protocol
+from app.later import Later
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+
+    FailedThen = Callable[[protocol.Failed], None]
+    OnProgress = Callable[[protocol.Progress], None]
+else:
+    protocol = Later("engine.service.protocol")
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +40,6 @@ _REPEATABLE = {
 
 Values = dict[str, Any]
 Done = Callable[[Values], None]
-FailedThen = Callable[[protocol.Failed], None]
-OnProgress = Callable[[protocol.Progress], None]
 
 
 class Library(Protocol):

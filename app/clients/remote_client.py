@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -15,7 +15,9 @@ from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.library_client import Library, Values
 from app.clients.servers import Place
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 
 class RemoteClient(QObject):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.chat.store.conversation import Attachment
 from app.documents.reading.document import Limits, Part, ReadError
@@ -13,7 +14,9 @@ from app.documents.reading.reader import DocumentReader, display_name
 from app.text.markdown_blocks import displayable
 from app.tools.call_text import one_line
 from app.translation import tr
-from engine.service.protocol import CountResult
+
+if TYPE_CHECKING:
+    from engine.service.protocol import CountResult
 
 PASTE_FROM_CHARS = 2_000  # a longer paste becomes an attachment
 MOST_FILES = 8  # per message

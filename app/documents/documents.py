@@ -33,9 +33,8 @@ Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what
 
 
 class Documents(QObject):
-    """One for the window. changed: the folders, or what is known of them, at most every TELL_EVERY_MS. All methods
-    return at once, unless they say otherwise.
-    """
+    """Adds, indexes and searches folders. No method blocks, unless its docstring says so. changed: a folder or its
+    state, at most every TELL_EVERY_MS."""
 
     changed = Signal()
     said = Signal(str, object)  # text, and a callable that undoes the action, or None

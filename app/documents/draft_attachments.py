@@ -10,15 +10,21 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.chat.store.conversation import Attachment, new_id
-from app.documents import attachment_texts as texts
-from app.documents.attachment_texts import MOST_FILES, AttachmentError
-from app.documents.reading.reader import display_name
+from app.later import Later
 from app.translation import tr
 from engine.errors import Cancelled
+
+if TYPE_CHECKING:
+    from app.documents import attachment_texts as texts
+    from app.documents.reading import reader
+else:
+    texts = Later("app.documents.attachment_texts")
+    reader = Later("app.documents.reading.reader")
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,8 @@ class DraftAttachments(QObject):
     def add_files(self, paths: Sequence[Path]) -> None:
         """Read files in the background."""
         for path in paths:
-            if self._has_room(display_name(path)):
-                item = Attached(new_id(), display_name(path))
+            if self._has_room(reader.display_name(path)):
+                item = Attached(new_id(), reader.display_name(path))
                 self._items[item.id] = item
                 threading.Thread(target=self._read_file, args=(item.id, path), name="attachment", daemon=True).start()
         self.changed.emit()
@@ -94,7 +100,7 @@ class DraftAttachments(QObject):
         """Attach a long paste. Returns False if there is no room for it; then it is pasted as text."""
         try:
             return self.add(texts.pasted(text))
-        except AttachmentError:
+        except texts.AttachmentError:
             return False
 
     def add(self, attachment: Attachment) -> bool:
@@ -153,24 +159,26 @@ class DraftAttachments(QObject):
             self.changed.emit()
 
     def _has_room(self, name: str) -> bool:
-        if len(self._items) < MOST_FILES:
+        if len(self._items) < texts.MOST_FILES:
             return True
-        words = tr("{name} was not attached. A message can have {most} attachments.", name=name, most=MOST_FILES)
+        words = tr("{name} was not attached. A message can have {most} attachments.", name=name, most=texts.MOST_FILES)
         self.refused.emit(words, self._chat)
         return False
 
     # --- the threads
 
     def _read_file(self, item_id: str, path: Path) -> None:
-        result: Attachment | AttachmentError
+        result: Attachment | texts.AttachmentError
         try:
             result = texts.read(path, self._is_gone(item_id))
-        except AttachmentError as error:
+        except texts.AttachmentError as error:
             result = error
         except Cancelled:
             return
         except Exception as error:  # noqa: BLE001 - a file that breaks its reader is refused like any other
-            result = AttachmentError(tr("{name} could not be read: {why}.", name=display_name(path), why=error))
+            result = texts.AttachmentError(
+                tr("{name} could not be read: {why}.", name=reader.display_name(path), why=error)
+            )
         with contextlib.suppress(RuntimeError):  # the window is gone
             self._read.emit(item_id, result)
 
@@ -178,15 +186,15 @@ class DraftAttachments(QObject):
         return lambda: not any(item_id in items for items in [self._items, *self._others.values()])
 
     @Slot(str, object)
-    def _is_read(self, item_id: str, result: Attachment | AttachmentError) -> None:
+    def _is_read(self, item_id: str, result: Attachment | Exception) -> None:
         drafts = {self._chat: self._items, **self._others}
         chat = next((chat for chat, items in drafts.items() if item_id in items), None)
         if chat is None:
             return
         items = drafts[chat]
-        if isinstance(result, AttachmentError):
+        if isinstance(result, Exception):
             del items[item_id]
-            self.refused.emit(result.message, chat)
+            self.refused.emit(str(result), chat)
         else:
             items[item_id] = Attached(item_id, items[item_id].name, result)
             self.added.emit(chat)

@@ -37,7 +37,7 @@ class EmbeddingEngine(Protocol):
 
 
 class PassageVectors(QObject):
-    """One for the index. changed: how many passages have a vector, or `is_waiting`."""
+    """Computes and stores the vectors of an index. changed: the number of passages with a vector, or `is_waiting`."""
 
     changed = Signal()
 

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
 from app.clients.library_client import Library, Values
+from app.later import Later
 from app.models.known_models import KnownModels
-from engine.library.records import Estimate, from_json
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.library import records
+    from engine.service import protocol
+else:
+    records = Later("engine.library.records")
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +53,7 @@ class BudgetPreview(QObject):
     def _came(self, model: str, values: Values) -> None:
         self._running = ""
         if not values.get("cancelled") and (self._next is None or self._next[0] == model):
-            self.previewed.emit(model, from_json(Estimate, values, "estimate"))
+            self.previewed.emit(model, records.from_json(records.Estimate, values, "estimate"))
         self._go_on()
 
     def _missed(self, failed: protocol.Failed) -> None:

@@ -6,13 +6,19 @@ A failure is a result too: it is shown in place of the requested list.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
 from app.clients.library_client import Library, Values
+from app.later import Later
 from app.user_messages import describe
-from engine.library.records import Estimate, HubModel, Listing, from_json
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.library import records
+    from engine.service import protocol
+else:
+    records = Later("engine.library.records")
 
 
 class HubQuestions(QObject):
@@ -42,7 +48,9 @@ class HubQuestions(QObject):
     def _found(self, asked: tuple[str, str], values: Values) -> None:
         if asked == self._query and not values.get("cancelled"):
             self._searching = ""
-            self.searched.emit(asked[0], [from_json(HubModel, model, "model") for model in values["models"]])
+            self.searched.emit(
+                asked[0], [records.from_json(records.HubModel, model, "model") for model in values["models"]]
+            )
 
     def _not_found(self, asked: tuple[str, str], failed: protocol.Failed) -> None:
         if asked == self._query:
@@ -58,9 +66,11 @@ class HubQuestions(QObject):
 
     def _looked(self, repo: str, values: Values) -> None:
         self._looking.pop(repo, None)
-        listing = from_json(Listing, values["listing"], "listing")
+        listing = records.from_json(records.Listing, values["listing"], "listing")
         known = values.get("estimates", {})
-        self.looked.emit(repo, listing, {name: from_json(Estimate, known[name], "estimate") for name in known})
+        self.looked.emit(
+            repo, listing, {name: records.from_json(records.Estimate, known[name], "estimate") for name in known}
+        )
 
     def _not_looked(self, repo: str, failed: protocol.Failed) -> None:
         self._looking.pop(repo, None)

@@ -8,25 +8,22 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.library_client import Done, Library, Values
+from app.later import Later
 from app.models.model_choices import ModelChoices
 from app.models.model_rows import ModelRow, Preparing, recommended, rows_of
 from app.user_messages import UserMessage, describe
-from engine.library.records import (
-    DRAFT_SHARE,
-    CatalogueEntry,
-    Download,
-    Estimate,
-    InstalledModel,
-    MachineLine,
-    from_json,
-)
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.library import records
+    from engine.service import protocol
+else:
+    records = Later("engine.library.records")
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +68,16 @@ class KnownModels(QObject):
         self._chat = chat
         self._choices = choices
         self.rows: list[ModelRow] = []
-        self.machine: MachineLine | None = None
-        self.installed: list[InstalledModel] = []
+        self.machine: records.MachineLine | None = None
+        self.installed: list[records.InstalledModel] = []
         self.folder = ""  # of Hearth's models; empty: unknown
-        self.downloads: list[Download] = []
+        self.downloads: list[records.Download] = []
         self.preparing: Preparing | None = None
         self.offer: ModelRow | None = None
         self.engine_pid = 0  # of the process that has the loaded model
         self._may_offer = offer
-        self._catalogue: list[tuple[CatalogueEntry, Estimate | None]] = []
-        self._estimates: dict[str, Estimate] = {}  # by installed id
+        self._catalogue: list[tuple[records.CatalogueEntry, records.Estimate | None]] = []
+        self._estimates: dict[str, records.Estimate] = {}  # by installed id
         self._awaited: set[str] = set()  # of catalogue, library and downloads: those not loaded yet
         self._came_once: set[str] = set()
         self._chat_seen: tuple[str, str] = ("", "")
@@ -124,20 +121,20 @@ class KnownModels(QObject):
                 return row
         return None
 
-    def in_use(self) -> InstalledModel | None:
+    def in_use(self) -> records.InstalledModel | None:
         """Return the installed model that the chat uses."""
         return next((row.installed for row in self.rows if row.in_use), None)
 
-    def drafts_of(self, model: InstalledModel) -> list[InstalledModel]:
+    def drafts_of(self, model: records.InstalledModel) -> list[records.InstalledModel]:
         """Return the models that can guess tokens for this one, largest first: its vocabulary, and far fewer bytes."""
         same = [one for one in self.installed if one.vocabulary and one.vocabulary == model.vocabulary]
         same = [one for one in same if one.kind != "embedding"]
-        found = [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
+        found = [one for one in same if one.state != "broken" and one.n_bytes <= records.DRAFT_SHARE * model.n_bytes]
         return sorted(found, key=lambda one: -one.n_bytes)
 
     # --- changes that are known before they are reported
 
-    def put(self, model: InstalledModel) -> None:
+    def put(self, model: records.InstalledModel) -> None:
         """Add or replace an installed model."""
         self._estimates.pop(model.id, None)
         self.installed = [other for other in self.installed if other.id != model.id] + [model]
@@ -147,7 +144,7 @@ class KnownModels(QObject):
         self.installed = [model for model in self.installed if model.id != model_id]
         self.update_rows()
 
-    def put_download(self, new: Download) -> None:
+    def put_download(self, new: records.Download) -> None:
         if all(download.id != new.id for download in self.downloads):
             self.downloads = [*self.downloads, new]
         self.update_rows()
@@ -192,19 +189,19 @@ class KnownModels(QObject):
 
     def _take_catalogue(self, values: Values) -> None:
         self._catalogue = [
-            (from_json(CatalogueEntry, known["entry"], "entry"),
-             from_json(Estimate, known["estimate"], "estimate") if known.get("estimate") else None)
+            (records.from_json(records.CatalogueEntry, known["entry"], "entry"),
+             records.from_json(records.Estimate, known["estimate"], "estimate") if known.get("estimate") else None)
             for known in values["entries"]
         ]  # fmt: skip
         if values.get("machine"):
-            self.machine = from_json(MachineLine, values["machine"], "machine")
+            self.machine = records.from_json(records.MachineLine, values["machine"], "machine")
             self._choices.set_machine(self.machine.key)
             self.machine_changed.emit(self.machine)
         self._soon.start()
 
     def _take_library(self, values: Values) -> None:
         before = {model.id: model for model in self.installed}
-        self.installed = [from_json(InstalledModel, model, "model") for model in values["models"]]
+        self.installed = [records.from_json(records.InstalledModel, model, "model") for model in values["models"]]
         self.folder = str(values.get("folder", ""))
         self._estimates = {
             model.id: self._estimates[model.id]
@@ -223,14 +220,14 @@ class KnownModels(QObject):
     def _estimated(self, model: str, values: Values) -> None:
         if values.get("cancelled"):
             return
-        self._estimates[model] = from_json(Estimate, values, "estimate")
+        self._estimates[model] = records.from_json(records.Estimate, values, "estimate")
         self._soon.start()
 
     def _not_estimated(self, failed: protocol.Failed) -> None:
         log.info("no estimate: %s", failed.message)
 
     def _take_downloads(self, values: Values) -> None:
-        self.downloads = [from_json(Download, download, "download") for download in values["downloads"]]
+        self.downloads = [records.from_json(records.Download, download, "download") for download in values["downloads"]]
         self._soon.start()
 
     @Slot()
@@ -282,7 +279,7 @@ def _plain_offer(row: ModelRow | None) -> ModelRow | None:
     return None if row is None else replace(row, in_use=False, loading=False)
 
 
-def _same_placement(before: InstalledModel | None, after: InstalledModel) -> bool:
+def _same_placement(before: records.InstalledModel | None, after: records.InstalledModel) -> bool:
     """Return whether a model's estimate is still valid."""
     return before is not None and (before.path, before.prepared, before.n_bytes, before.state) == (
         after.path, after.prepared, after.n_bytes, after.state,

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.clients.engine_status import short_name
 from app.engine_text import plain_figures
+from app.later import Later
 from app.translation import figure, noted, tr, tr_n
 from app.units import NARROW, gigabytes, rate
 from app.user_messages import describe
-from engine.library.records import Download, Estimate, MachineLine
-from engine.service.protocol import Failed
+
+if TYPE_CHECKING:
+    from engine.library.records import Download, Estimate, MachineLine
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 STAGE_TEXTS = {
     "convert": noted("Convert"),
@@ -251,7 +257,7 @@ def stopped_why(download: Download) -> str:
     if match := _NEEDS.match(message):
         needs = noted("Needs {size} more and 2 GB to spare; {free} free. Free some space, then resume.")
         return tr(needs, **match.groupdict())
-    why = Failed("", download.error, message, download.hint)
+    why = protocol.Failed("", download.error, message, download.hint)
     return describe(why, during="download", model=download.name).sentence
 
 

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from app.library_messages import remark
 from app.models.model_labels import Rate, rate_of, shortfall, speed
 from app.translation import noted, tr
-from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
+
+if TYPE_CHECKING:
+    from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after the catalogue's recommendations
 

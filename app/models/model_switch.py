@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -14,7 +14,9 @@ from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.translation import noted, tr
 from app.user_messages import Action, UserMessage
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 STARTER = "starter-chat"
 STARTER_NAME = noted("the starter model")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import FEWEST_TOKENS, Phase
 from app.clients.library_client import Done, Library, Values
+from app.later import Later
 from app.library_messages import ModelAction
 from app.models.budget_preview import BudgetPreview
 from app.models.hub_questions import HubQuestions
@@ -25,13 +26,12 @@ from app.models.model_rows import STARTER, ModelRow, listed_id
 from app.models.preparation import Preparation
 from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_library_death
-from engine.library.records import (
-    Download,
-    InstalledModel,
-    MachineLine,
-    from_json,
-)
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.library import records
+    from engine.service import protocol
+else:
+    records = Later("engine.library.records")
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class ModelsController(QObject):
         return self.known.rows
 
     @property
-    def machine(self) -> MachineLine | None:
+    def machine(self) -> records.MachineLine | None:
         return self.known.machine
 
     @property
@@ -158,7 +158,7 @@ class ModelsController(QObject):
         """Return the row with this id, or of the installed model or download with it."""
         return self.known.row(row_id)
 
-    def installed(self) -> list[InstalledModel]:
+    def installed(self) -> list[records.InstalledModel]:
         return list(self.known.installed)
 
     @Slot()
@@ -291,7 +291,7 @@ class ModelsController(QObject):
         """Stop preparing. Finished steps are kept for the next try."""
         self._preparation.cancel()
 
-    def _prepared(self, model: InstalledModel, values: Values) -> None:
+    def _prepared(self, model: records.InstalledModel, values: Values) -> None:
         self._restored(values)
         if self._uses(model.id):
             self._chat.load_model()  # with its new predictors
@@ -412,12 +412,12 @@ class ModelsController(QObject):
     def _take_download(self, values: Values) -> None:
         """Show a download that was just added, before the next news of all downloads."""
         if values.get("download"):
-            self.known.put_download(from_json(Download, values["download"], "download"))
+            self.known.put_download(records.from_json(records.Download, values["download"], "download"))
 
     def _download_name(self, download_id: str) -> str:
         return next((download.name for download in self.known.downloads if download.id == download_id), "")
 
-    def _removed(self, model: InstalledModel, values: Values) -> None:
+    def _removed(self, model: records.InstalledModel, values: Values) -> None:
         undo = values.get("undo", "")
         self.known.take_away(model.id)
         restore = partial(self._ask, "restore", {"undo": undo}, self._restored, model.name) if undo else None
@@ -428,12 +428,12 @@ class ModelsController(QObject):
 
     def _restored(self, values: Values) -> None:
         if values.get("model"):
-            self.known.put(from_json(InstalledModel, values["model"], "model"))
+            self.known.put(records.from_json(records.InstalledModel, values["model"], "model"))
             self.known.discard_estimate(values["model"]["id"])
 
     def _imported(self, path: str, values: Values) -> None:
         self._restored(values)
-        model = from_json(InstalledModel, values["model"], "model")
+        model = records.from_json(records.InstalledModel, values["model"], "model")
         self.imported.emit(model)
         self.toast.emit(tr("{name} added", name=model.name), None)
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
 from app.clients.library_client import Library, Values
+from app.later import Later
 from app.models.known_models import KnownModels
 from app.models.model_rows import Preparing
 from app.translation import tr
 from app.user_messages import describe
-from engine.library.records import InstalledModel, PreparePlan, from_json
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.library import records
+    from engine.service import protocol
+else:
+    records = Later("engine.library.records")
 
 
 class Preparation(QObject):
@@ -28,16 +34,16 @@ class Preparation(QObject):
         self._library, self._known = library, known
         self._request = ""  # of the running preparation
 
-    def plan(self, row_id: str, model: InstalledModel, name: str) -> None:
+    def plan(self, row_id: str, model: records.InstalledModel, name: str) -> None:
         """Request what preparing a model would do and gain."""
         self._library.ask(
             "prepare_plan",
             {"model": model.id},
-            lambda values: self.planned.emit(row_id, from_json(PreparePlan, values, "plan")),
+            lambda values: self.planned.emit(row_id, records.from_json(records.PreparePlan, values, "plan")),
             lambda why: self.planned.emit(row_id, describe(why, during="prepare_plan", model=name)),
         )
 
-    def start(self, model: InstalledModel, predictors: str) -> bool:
+    def start(self, model: records.InstalledModel, predictors: str) -> bool:
         """Prepare a model. Return False while another one is being prepared."""
         if self._request:
             self.said.emit(tr("Another model is being prepared: stop that first, or wait"), "warn")
@@ -57,16 +63,16 @@ class Preparation(QObject):
         if self._request:
             self._library.cancel(self._request)
 
-    def _progressed(self, model: InstalledModel, event: protocol.Progress) -> None:
+    def _progressed(self, model: records.InstalledModel, event: protocol.Progress) -> None:
         self._known.set_preparing(Preparing(model.id, event.stage, event.done, event.total, event.eta_s))
 
-    def _succeeded(self, model: InstalledModel, values: Values) -> None:
+    def _succeeded(self, model: records.InstalledModel, values: Values) -> None:
         self._end()
         if not values.get("cancelled"):
             self.said.emit(tr("{name} is prepared for this PC", name=model.name), None)
             self.prepared.emit(model, values)
 
-    def _failed(self, model: InstalledModel, predictors: str, why: protocol.Failed) -> None:
+    def _failed(self, model: records.InstalledModel, predictors: str, why: protocol.Failed) -> None:
         self._end()
         self.failed.emit(describe(why, during="prepare", model=model.name), partial(self.start, model, predictors))
 

@@ -6,25 +6,29 @@ the system's keyring; without one a new key is made at every start, and the user
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.library_client import Library
+from app.later import Later
 from app.servers.client_loads import Chat, ClientLoads
 from app.settings import AppSettings
 from app.translation import tr
 from app.user_messages import UserMessage, describe
-from engine.service import protocol
-from engine.service.protocol import ServerState
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 _SETTLED = (Phase.READY, Phase.FAILED, Phase.OFF)
 
 
 class LocalServer(QObject):
-    """One for the window. `changed`: state, key or problem."""
+    """Switches the server and keeps its key. changed: state, key or problem."""
 
     changed = Signal()
     toast = Signal(str, object)
@@ -35,7 +39,7 @@ class LocalServer(QObject):
         self._on, self._port, self._loads, self._unload_after_s = _how(settings)
         self.client_loads: ClientLoads | None = None
         self.key = ""
-        self.state = ServerState()
+        self._state: protocol.ServerState | None = None  # None: off
         self.trouble: UserMessage | None = None  # why it is off although wanted
         self._asked = False  # the key was requested
         self._is_sent = False  # this engine process has the current settings
@@ -43,6 +47,11 @@ class LocalServer(QObject):
         engine.status_changed.connect(self._update)
         engine.served.connect(self._take)
         engine.serve_failed.connect(self._failed)
+
+    @property
+    def state(self) -> protocol.ServerState:
+        """The server's current state."""
+        return self._state or protocol.ServerState()
 
     @property
     def is_wanted(self) -> bool:
@@ -109,7 +118,7 @@ class LocalServer(QObject):
     def _began_anew(self, _: int) -> None:
         self._is_sent = False
         if self.state.on:
-            self.state = ServerState()
+            self._state = None
             self.changed.emit()
         self._update()
 
@@ -125,8 +134,8 @@ class LocalServer(QObject):
         self._is_sent = True
         self._engine.serve(self._on, self._port, self.key, self._loads, self._unload_after_s)
 
-    def _take(self, state: ServerState) -> None:
-        self.state = state
+    def _take(self, state: protocol.ServerState) -> None:
+        self._state = state
         if state.on:
             self.trouble = None
         if state.on and not self._on:  # switched off while it was starting
@@ -135,7 +144,7 @@ class LocalServer(QObject):
         self.changed.emit()
 
     def _failed(self, failed: protocol.Failed) -> None:
-        self.state = ServerState()
+        self._state = None
         self.trouble = describe(failed, during="serve")
         self.changed.emit()
 

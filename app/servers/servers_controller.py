@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -22,13 +22,15 @@ from app.translation import tr
 from app.user_messages import describe
 from engine.errors import InvalidRequestError
 from engine.remote_servers.address import checked_address, origin_of
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
 
 class ServersController(QObject):
-    """One for the window; all methods return at once."""
+    """Adds, inspects, chooses and removes servers without blocking."""
 
     changed = Signal()  # the list of servers or one of them
     looked = Signal(str, object)  # address as given, list[str] of models | UserMessage

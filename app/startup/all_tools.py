@@ -16,27 +16,28 @@ from app.tools.web_search import BRAVE_ADDRESS, chosen_service
 
 
 class AllTools:
-    """One for the window. box: all tools. mcp: the source of the tools of servers. controller: changes the servers.
-    documents: what is searched for questions.
+    """Everything that offers tools. mcp: the tools of servers. controller: changes the servers. documents: the folders
+    that are searched for questions.
     """
 
     def __init__(
-        self, places: AppPaths, settings: Callable[[], AppSettings], key_of: Callable[[str], str], save: Save
+        self,
+        places: AppPaths,
+        box: ToolBox,
+        settings: Callable[[], AppSettings],
+        key_of: Callable[[str], str],
+        save: Save,
     ) -> None:
-        """Read nothing. settings: the current ones. key_of: the key for an address if no keyring has it; else "". save:
-        writes a small file in the background."""
+        """Read nothing. box: gets the tools. settings: the current ones. key_of: the key for an address if no keyring
+        has it; else "". save: writes a small file in the background."""
+        self.box = box
         self.servers = ToolServerList(places.tool_servers_file, places)
-        self.mcp = McpTools(
-            self.servers,
-            places.tool_servers_folder,
-            ask=lambda question: self.box.ask(question),
-            changed=lambda: self.box.tell_changed(),
-        )
+        self.mcp = McpTools(self.servers, places.tool_servers_folder, ask=box.ask, changed=box.tell_changed)
         self.controller = ToolServersController(self.servers, self.mcp, save)
         built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
         self.documents = Documents(places.documents_file, places.document_index_file, save)
-        self.box: ToolBox = ToolBox((built_in, DocumentTool(self.documents), self.mcp))
-        self.documents.changed.connect(self.box.tell_changed)
+        box.offer((built_in, DocumentTool(self.documents), self.mcp))
+        self.documents.changed.connect(box.tell_changed)
 
     def read(self) -> None:
         """Read the small files of servers and of folders of documents. Starts no server, and begins to index."""

@@ -24,11 +24,9 @@ from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
-from app.startup.all_tools import AllTools
 from app.ui.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
-from app.ui.projects.chat_projects import ChatProjects
 from app.user_messages import UserMessage, describe
 
 if TYPE_CHECKING:
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from app.desktop.desktop_integration import DesktopIntegration
     from app.desktop.erasing import Erasing
     from app.desktop.updates import Updates
+    from app.startup.all_tools import AllTools
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +75,9 @@ class Hearth(QObject):
         self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
         files = ChatFileAccess(self.saves, self.reads, self._save_small)
-        self.tools = AllTools(places, lambda: self.window.settings, book.key_of, self._save_small)
         options_for = self.choices.engine_options
-        chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
+        chats = self._chats = Chats(places, settings, clients, files, book.place, options_for, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
-        chats.use_documents(self.tools.documents)
-        self.tools.documents.use_engine(self.engine)
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
@@ -89,7 +85,8 @@ class Hearth(QObject):
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
-        self.desktop: DesktopIntegration | None = None  # created after the first paint
+        self.tools: AllTools | None = None  # created after the first paint
+        self.desktop: DesktopIntegration | None = None  # the same
         self.erasing: Erasing | None = None  # the same
         self.updates: Updates | None = None  # the same
         self.window = MainWindow(settings, places)
@@ -100,19 +97,7 @@ class Hearth(QObject):
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
-        self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
-        self._chat_tools.connect_tool_servers(self.tools.controller)
-        self._chat_projects = ChatProjects(
-            self.window,
-            self.controller,
-            self.setup,
-            self.folders,
-            self.models,
-            book,
-            places.projects_folder,
-            self.tools.documents,
-        )
-        self._chat_tools.connect_documents(self.tools.documents, self.models)
+        self._chat_tools = ChatTools(self.window, self.controller, self.setup, chats.box, self.servers)
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
@@ -145,7 +130,7 @@ class Hearth(QObject):
         self.setup.read()  # small files; the first answer needs them
         self.consents.read()  # the same
         self.folders.read_projects()  # the same
-        self.tools.read()  # the same
+        self._start_tools()
         self.controller.start()
         self.models.start()
         self.monitor.start()
@@ -163,6 +148,23 @@ class Hearth(QObject):
         self.updates.found.connect(lambda message: self.controller.problems.report("update", message))
         self.window.settings_changed.connect(self.updates.take_settings)
         self.updates.take_settings(self.window.settings)
+
+    def _start_tools(self) -> None:
+        """Create the tools, read their small files, and connect them with window and chats."""
+        from app.startup.all_tools import AllTools
+        from app.ui.projects.chat_projects import ChatProjects
+
+        places, book = self._places, self.servers.book
+        tools = AllTools(places, self._chats.box, lambda: self.window.settings, book.key_of, self._save_small)
+        self.tools, documents = tools, tools.documents
+        self._chats.use_documents(documents)
+        documents.use_engine(self.engine)
+        self._chat_tools.connect_tool_servers(tools.controller)
+        self._chat_projects = ChatProjects(
+            self.window, self.controller, self.setup, self.folders, self.models, book, places.projects_folder, documents
+        )
+        self._chat_tools.connect_documents(documents, self.models)
+        tools.read()
 
     def greet(self, instance: SingleInstance, request: LaunchRequest, last_run: LastRun | None) -> None:
         """Accept the requests of later starts and report a crash of the last run once everything is started. Open this
@@ -207,7 +209,8 @@ class Hearth(QObject):
         if self.desktop is not None:
             self.desktop.close()
         self.models.close()
-        self.tools.close()
+        if self.tools is not None:
+            self.tools.close()
         self._ended = self._clients.close(THREADS_END_WITHIN_S)
         for operations in (self.saves, self.reads):
             if left := operations.close():

@@ -28,8 +28,12 @@ class ToolBox(QObject):
 
     def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
         super().__init__()
-        self._sources = tuple(sources)
+        self.offer(sources)
         self._finished.connect(self._call, Qt.ConnectionType.QueuedConnection)
+
+    def offer(self, sources: Sequence[ToolSource]) -> None:
+        """Set the sources. The caller tells of the change."""
+        self._sources = tuple(sources)
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools that can be called now, those of the first source first; of equal names the first."""

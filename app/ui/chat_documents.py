@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ChatDocuments(QObject):
-    """The connections of a window; create one per window, after its other connections."""
+    """Opens the documents dialog and searched sources, and shows which folders a chat searches. Create it last."""
 
     def __init__(
         self, window: MainWindow, chat: ChatController, setup: AnswerSetup, documents: Documents,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Slot
 
 from app.tools.propose_note import TOOL as NOTE_TOOL
-from app.tools.web_search import BRAVE_ADDRESS
 from app.translation import tr
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ChatTools(QObject):
-    """The connections of a window, after those of its context; create one per window."""
+    """Shows and changes the tools of the open chat. Create it after ChatContext, whose counter it listens to."""
 
     def __init__(
         self,
@@ -114,5 +113,7 @@ class ChatTools(QObject):
         dialog.search_changed.connect(self._keep_search)
 
     def _keep_search(self, kind: str, address: str, key: str | None) -> None:
+        from app.tools.web_search import BRAVE_ADDRESS
+
         if key is not None:
             self._servers.keep_key(BRAVE_ADDRESS, key)

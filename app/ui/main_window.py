@@ -13,11 +13,12 @@ from PySide6.QtGui import QDesktopServices, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout
 
 from app.clients.engine_status import EngineStatus, machine_line
+from app.later import Later
 from app.settings import AppPaths, AppSettings
 from app.translation import tr
 from app.ui.chat.chat_connections import bind_commands, connect_page, connect_sidebar
 from app.ui.finder import Finder
-from app.ui.keyboard import palette_entries, window_focus
+from app.ui.keyboard import window_focus
 from app.ui.keyboard.commands import Commands
 from app.ui.pages import Pages
 from app.ui.settings.window_settings import WindowSettings
@@ -38,12 +39,15 @@ if TYPE_CHECKING:
     from app.servers.local_server import LocalServer
     from app.servers.servers_controller import ServersController
     from app.ui.chat.answer_menus import AnswerMenus
+    from app.ui.keyboard import palette_entries
     from app.ui.models.chat_models import ChatModels
     from app.ui.models.server_actions import ServerActions
     from app.ui.settings.settings_dialog import SettingsDialog
     from app.ui.sidebar.chat_actions import ChatActions
     from engine.machine.hardware import MachineFacts
     from engine.machine.monitor import MachineSample
+else:
+    palette_entries = Later("app.ui.keyboard.palette_entries")
 
 
 class MainWindow(WindowFrame):

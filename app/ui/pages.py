@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from app.clients.engine_status import EngineStatus
-from app.clients.live_figures import LiveFigures
 from app.translation import tr
 from app.ui.chat.chat_page import ChatPage
 
 if TYPE_CHECKING:
+    from app.clients.live_figures import LiveFigures
     from app.models.models_controller import ModelsController
     from app.ui.live.live_page import LivePage
     from app.ui.models.model_actions import ModelActions
@@ -42,10 +43,15 @@ class Pages(QStackedWidget):
         self.live_page: LivePage | None = None
         self.model_actions: ModelActions | None = None
         self._models: ModelsController | None = None
-        self._figures = LiveFigures()
         self._status = EngineStatus()
         self._seen = False
         self._answered_chat = ""
+
+    @cached_property
+    def _figures(self) -> LiveFigures:
+        from app.clients.live_figures import LiveFigures
+
+        return LiveFigures()
 
     def connect_models(self, controller: ModelsController) -> None:
         self._models = controller

@@ -30,7 +30,7 @@ from engine.commands.console import drop_output, make_streams_safe
 from engine.config import DEVICES, KV_CODECS, MODES, MOST_ANSWERS
 from engine.errors import EngineError
 from engine.machine.cpu_and_ram import share_heaps
-from engine.service.protocol import DEFAULT_PORT
+from engine.service import DEFAULT_PORT
 from engine.text.chat_templates import TEMPLATE_NAMES
 from engine.thinking_level import LEVELS
 

@@ -63,7 +63,7 @@ class FfnExecutor(Protocol):
 
     @property
     def name(self) -> str:
-        """dense, exact, ..."""
+        """The mode: "dense", "exact" or "sparse"."""
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """Return what the FFN adds to the residual, [T, D].

@@ -25,7 +25,7 @@ MOST_TEXTS = 256
 
 
 class Embedder:
-    """One for the engine; used in the thread that answers."""
+    """Computes embeddings for requests and keeps the last extra model loaded. Call it in the thread that answers."""
 
     def __init__(self) -> None:
         self._model: LoadedModel | None = None

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from engine.errors import EngineError, error_class
+from engine.service import DEFAULT_PORT
 
 PROTOCOL_VERSION = 1
-DEFAULT_PORT = 8434  # of the local API
 FEWEST_READ = 16  # prompt tokens; reading fewer takes no longer than writing one, so their rate says nothing
 MAX_LINE_BYTES = 64 << 20  # a longer line means that the other side is broken
 

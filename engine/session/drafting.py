@@ -38,9 +38,9 @@ NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": "
 
 
 class Drafting:
-    """One for a session. Call it in the thread that answers.
+    """Loads and closes the draft model of a session. Call all methods in the thread that answers.
 
-    draft: None as long as none is loaded. reason: why there is none, in a sentence; empty: not known yet.
+    draft: None while none is loaded. reason: why there is none, as a sentence; "": not known yet.
     """
 
     def __init__(self, model: LoadedModel) -> None:

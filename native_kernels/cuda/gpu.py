@@ -347,7 +347,7 @@ class Copier(Protocol):
         """As Gpu.upload. Pinned memory must stay as it is until `has_ended`."""
 
     def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
-        """As Gpu.upload_rows."""
+        """Copy rows as Gpu.upload_rows does. Pinned memory must stay as it is until `has_ended`."""
 
     def has_ended(self) -> bool:
         """Return whether all copies so far are done."""

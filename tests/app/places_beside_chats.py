@@ -16,8 +16,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialog, QMenu, QWidget
 
 from app.chat.imports.chat_import import ImportSummary
-from app.chat.store.conversation import CallState, Conversation, Message, Role, ToolCall
-from app.chat.store.store import Staged
+from app.chat.store.conversation import CallState, Conversation, Message, Role, Staged, ToolCall
 from app.documents.documents import Documents
 from app.documents.indexing import FolderState
 from app.stored_data import Erased, Undeleted

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.chat.store.conversation import MessageState
+from app.later import Later
 from app.translation import figure, noted, tr, tr_n
 from app.units import rate, seconds
-from engine.service.protocol import FEWEST_READ
+
+if TYPE_CHECKING:
+    from engine.service import protocol
+else:
+    protocol = Later("engine.service.protocol")
 
 THINKING: dict[str, str] = {
     "off": noted("Off"), "on": noted("On"), "low": noted("Low"), "medium": noted("Medium"), "high": noted("High"),
@@ -92,7 +97,7 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
         add(tr("Loaded from disk"), "restored_tokens", count)
     elif stats.get("reused_tokens"):
         add(tr("Already in memory"), "reused_tokens", count)
-    if stats.get("prompt_tokens", FEWEST_READ) - stats.get("reused_tokens", 0) >= FEWEST_READ:
+    if stats.get("prompt_tokens", protocol.FEWEST_READ) - stats.get("reused_tokens", 0) >= protocol.FEWEST_READ:
         add(tr("Reading"), "prefill_tok_s", rate)
     add(tr("Neurons computed"), "active_share", lambda share: percent(float(share)))
     add(tr("Neurons that fired"), "fired_share", lambda share: percent(float(share)))

@@ -23,7 +23,7 @@ PlaceFor = Callable[[Mapping[str, Any]], Place | None]  # a chat's choices -> th
 
 
 class AnswerPolicy:
-    """One for the window. The chat controller keeps `settings` and `has_predictors` up to date."""
+    """Resolves settings, server and tools for an answer. The controller updates `settings` and `has_predictors`."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -23,7 +23,9 @@ from app.clients.engine_status import EngineStatus
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import Place
 from app.text.thinking import ThoughtClock
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from engine.service import protocol
 
 _ENDS = {"stop": MessageState.COMPLETE, "length": MessageState.LENGTH, "cancelled": MessageState.CANCELLED}
 

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from engine.service import protocol
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from engine.service import protocol
 
 MOST_BYTES = 512 * 1024  # kept of one answer, compressed, without its active neurons
 MOST_ACTIVE_CHARS = 12 << 20  # of active neurons: those of the last tokens; about 4 MB compressed

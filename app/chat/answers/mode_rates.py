@@ -9,13 +9,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.chat.store.preset_store import VersionedFile
 from app.clients.engine_status import FEWEST_TOKENS
 from app.translation import noted, tr, tr_n
 from app.units import rate
-from engine.service.protocol import GenerationResult
+
+if TYPE_CHECKING:
+    from engine.service.protocol import GenerationResult
 
 SCHEMA_VERSION = 1
 KEPT = 16  # rates of each kind; older ones may be of another PC

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.store.conversation import Attachment, Conversation, Message, branch, content_of
-from app.documents.gathering import Given
-from app.documents.index_words import CHARS_PER_TOKEN, weight
+from app.later import Later
+
+if TYPE_CHECKING:
+    from app.documents import gathering, index_words
+else:
+    index_words = Later("app.documents.index_words")
+    gathering = Later("app.documents.gathering")
 
 UNKNOWN_CONTEXT = 4_096  # tokens, while no model is loaded
 _ANSWER_SHARE, _ANSWER_TOKENS = 4, 2_048  # what is left for the answer: a quarter of the context, at most this many
@@ -18,7 +23,7 @@ Then = Callable[[tuple[Attachment, ...]], None]
 class Finder(Protocol):
     """Finds texts in folders of documents: app/documents/documents.py."""
 
-    def find(self, question: str, folders: Collection[str], space: int, given: Given, then: Then) -> None: ...
+    def find(self, question: str, folders: Collection[str], space: int, given: gathering.Given, then: Then) -> None: ...
 
 
 class Memory(Protocol):
@@ -53,10 +58,11 @@ class QuestionDocuments:
         if not chosen.documents or self._policy.place_for(choices) is not None:
             return False
         before = branch(self._memory.messages(chat) or [], question.parent) if question.parent else []
-        given = Given.by([one for message in before for one in message.attachments])
+        given = gathering.Given.by([one for message in before for one in message.attachments])
         instructions = self._policy.settings_for(choices, self._model(), conversation.folder).system_prompt
-        used = sum(weight(content_of(m.text, m.attachments)) for m in (*before, question)) + weight(instructions)
+        texts = [content_of(m.text, m.attachments) for m in (*before, question)]
+        used = sum(map(index_words.weight, (*texts, instructions)))
         total = self._context() or UNKNOWN_CONTEXT
-        space = CHARS_PER_TOKEN * (total - min(total // _ANSWER_SHARE, _ANSWER_TOKENS)) - used
+        space = index_words.CHARS_PER_TOKEN * (total - min(total // _ANSWER_SHARE, _ANSWER_TOKENS)) - used
         self._finder.find(question.text, chosen.documents, max(space, 0), given, then)
         return True

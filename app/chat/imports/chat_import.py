@@ -16,8 +16,7 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, Signal
 
 from app.chat.imports.export_reader import ExportReader
-from app.chat.store.conversation import Conversation
-from app.chat.store.store import Staged
+from app.chat.store.conversation import Conversation, Staged
 from app.errors import ChatFileError
 from app.translation import noted, tr
 
@@ -61,7 +60,7 @@ class ImportSummary:
 
 
 class ChatImport(QObject):
-    """One for the window; one import at a time, further ones wait."""
+    """Imports one set of files at a time; further ones wait."""
 
     began = Signal()
     progressed = Signal(float, int)  # share of the bytes; chats so far

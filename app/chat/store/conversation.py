@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -29,7 +29,7 @@ class MessageState(StrEnum):
 
 def new_id() -> str:
     """Return a new id. The creator of an object calls this, so that nothing waits for the database."""
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 AttachmentKind = Literal["pasted", "text", "pdf", "document"]
@@ -191,6 +191,21 @@ class WholeChat:
         new = {"": ""} | {message.id: new_id() for message in self.messages}
         messages = tuple(replace(m, id=new[m.id], parent=new.get(m.parent, "")) for m in self.messages)
         return WholeChat(replace(self.conversation, id=new_id(), leaf=new.get(self.conversation.leaf, "")), messages)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The result of `Store.stage` for a batch: chats and messages added, chats that were here, and in the bin."""
+
+    chats: int = 0
+    messages: int = 0
+    here: int = 0
+    binned: int = 0
+
+    def __add__(self, other: Staged) -> Staged:
+        return Staged(
+            self.chats + other.chats, self.messages + other.messages, self.here + other.here, self.binned + other.binned
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import unicodedata
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -217,7 +216,7 @@ def keep_aside(path: Path, fault: PresetStoreError) -> bool:
 
 
 def new_id() -> str:
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 def checked_name(name: object) -> str:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from app.chat.store.conversation import (
     MessageState,
     Role,
     SearchHit,
+    Staged,
     ToolCall,
     Unsent,
     WholeChat,
@@ -42,7 +43,7 @@ from app.chat.store.store_search import SearchIndex, snippet
 from app.errors import RescueReport, StoreError, StoreErrorKind
 from app.text.plain_text import fold, marks_in
 
-__all__ = ["RescueReport", "Staged", "Store", "StoreError", "StoreErrorKind"]
+__all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 
 _HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued"
 _PUT_HEAD = f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -59,21 +60,6 @@ _STARTS = "starts"  # the note of the first start on each of the last two days w
 _EDIT = "edit:"  # begins the names of notes of edits; a message's id follows
 _IS_EDIT = f"name LIKE '{_EDIT}%'"
 _DROPPED_AT_ONCE = 200  # chats, in one transaction
-
-
-@dataclass(frozen=True)
-class Staged:
-    """The result of `Store.stage` for a batch: chats and messages added, chats that were here, and in the bin."""
-
-    chats: int = 0
-    messages: int = 0
-    here: int = 0
-    binned: int = 0
-
-    def __add__(self, other: Staged) -> Staged:
-        return Staged(
-            self.chats + other.chats, self.messages + other.messages, self.here + other.here, self.binned + other.binned
-        )
 
 
 class Store:

@@ -24,7 +24,8 @@ _Found = TypeVar("_Found")
 
 
 class ToolServersController(QObject):
-    """One for the window; all methods return at once. Methods that can fail return a sentence for the user.
+    """Adds, changes, inspects and removes MCP servers without blocking. Methods that can fail return a sentence for the
+    user.
 
     changed: the list of servers, or what is known of one. looked: a server's id, and its tools or why they are unknown.
     """

@@ -17,17 +17,17 @@ from app.ui.chat.chat_inspector import ChatInspector
 from app.ui.composer.context_meter import ContextPopup
 from app.ui.composer.file_drop import FileDrop
 from app.user_messages import UserMessage
-from engine.service.protocol import CountResult
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.chat.chat_memory import ChatMemory
     from app.clients.engine_client import EngineClient
     from app.ui.chat.chat_page import ChatPage
+    from engine.service.protocol import CountResult
 
 
 class ChatContext(QObject):
-    """The connections of a window; create one per window."""
+    """Counts the next prompt, saves drafts and edits, and opens the context popup."""
 
     def __init__(
         self, window: QWidget, page: ChatPage, chat: ChatController, engine: EngineClient, memory: ChatMemory

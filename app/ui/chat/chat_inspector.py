@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ChatInspector(QObject):
-    """The connections of a window; create one per window."""
+    """Opens the inspector for an answer, switches recording of tokens, and exports them."""
 
     def __init__(self, window: QWidget, page: ChatPage, chat: ChatController, memory: ChatMemory) -> None:
         super().__init__(window)

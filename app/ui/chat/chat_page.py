@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget,
 from app.chat.message_action import ActionName, MessageAction, can_continue
 from app.chat.store.conversation import UNTITLED, Conversation, Message, Role, Unsent
 from app.clients.engine_status import EngineStatus, Phase
+from app.later import Later
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
 from app.translation import tr
@@ -25,7 +26,6 @@ from app.ui.composer.destination_line import SENT_TO
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.message_column import text_column
-from app.ui.transcript.own_message import MessageEditor
 from app.ui.transcript.transcript import Transcript
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import IconButton, Label
@@ -34,7 +34,10 @@ from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
     from app.models.model_rows import ModelRow
+    from app.ui.transcript import own_message
     from app.user_messages import UserMessage
+else:
+    own_message = Later("app.ui.transcript.own_message")
 
 BAR, BANNER_GAP = 48, 12
 # the bar shows the search's progress after this time, while the message of a search result is still opening
@@ -244,7 +247,7 @@ class ChatPage(QFrame):
         """Show the status of the engine, or of the server that answers this chat."""
         if (status.server, status.host) != (self._status.server, self._status.host):
             self.setProperty(SENT_TO, status)
-            for editor in self.findChildren(MessageEditor):
+            for editor in self.findChildren(own_message.MessageEditor):
                 editor.set_server(status)
         self._status = status
         self.composer.set_status(status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
@@ -15,15 +16,20 @@ from app.chat.side_by_side import ModelChoice
 from app.chat.store.conversation import Message, siblings
 from app.clients.engine_status import Phase
 from app.clients.servers import Place
+from app.later import Later
 from app.models.model_rows import STARTER, ModelRow
 from app.translation import tr
-from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.chat.chat_page import ChatPage
-from app.ui.chat.compare_models_dialog import CompareModelsDialog
+
+if TYPE_CHECKING:
+    from app.ui.chat import answer_columns, compare_models_dialog
+else:
+    answer_columns = Later("app.ui.chat.answer_columns")
+    compare_models_dialog = Later("app.ui.chat.compare_models_dialog")
 
 
 class Comparing(QObject):
-    """One per window. begun: a question is answered by several."""
+    """Opens the comparison dialog and shows the answers in columns. begun: several models answer one question."""
 
     begun = Signal()
 
@@ -32,7 +38,7 @@ class Comparing(QObject):
         self._window, self._page, self._setup = window, page, setup
         self._usable: Callable[[], Sequence[ModelRow | Place]] = tuple
         self._shown = ""  # id of an answer whose versions are shown
-        self.columns: AnswerColumns | None = None
+        self.columns: answer_columns.AnswerColumns | None = None
         chat, self._run = setup.chat, setup.side_by_side
         self._run.changed.connect(self._run_changed)
         page.side_by_side_requested.connect(self.show_versions)
@@ -62,11 +68,11 @@ class Comparing(QObject):
             here.insert(0, ModelChoice(name, model))
         return sorted(here, key=lambda choice: choice.model != model) + choices
 
-    def open_with_dense(self) -> CompareModelsDialog:
+    def open_with_dense(self) -> compare_models_dialog.CompareModelsDialog:
         """Ask the same with the loaded model, as it is and dense, as the first choice."""
         return self.open_dialog(with_dense=True)
 
-    def open_dialog(self, with_dense: bool = False) -> CompareModelsDialog:
+    def open_dialog(self, with_dense: bool = False) -> compare_models_dialog.CompareModelsDialog:
         """Ask which models and modes answer the draft, or else the last question."""
         setup, composer, offered = self._setup, self._page.composer, self.offered()
         draft, attached = composer.text().strip(), bool(composer.draft.items)
@@ -86,7 +92,7 @@ class Comparing(QObject):
             cannot = tr(STILL_ANSWERING)
         else:
             cannot = composer.why_not() if question is None else ""
-        dialog = CompareModelsDialog(self._window, words, choices, offered, self._modes, cannot)
+        dialog = compare_models_dialog.CompareModelsDialog(self._window, words, choices, offered, self._modes, cannot)
         dialog.chosen.connect(lambda choices: self._begin(choices, question))
         dialog.open()
         return dialog
@@ -109,7 +115,7 @@ class Comparing(QObject):
         """Show all versions of an answer of the open chat side by side."""
         self._shown = message_id
         if self.columns is None:
-            self.columns = AnswerColumns()
+            self.columns = answer_columns.AnswerColumns()
             self.columns.continued.connect(self._continue)
             self.columns.left.connect(lambda: self._page.show_over(None))
             self.columns.link_activated.connect(self._page.transcript.link_activated)

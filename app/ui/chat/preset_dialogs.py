@@ -20,10 +20,10 @@ from app.ui.widgets.controls import Label
 
 
 class TextEditor(Editor):
-    """The editor of a long text: of a field of the thing."""
+    """An editor for one long text field."""
 
     def __init__(self, name: str, hint: str, most: int) -> None:
-        """most: characters."""
+        """most: the highest number of characters."""
         super().__init__()
         self._most = most
         self.field = QPlainTextEdit()

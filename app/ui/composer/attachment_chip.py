@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
 
 from app.chat.store.conversation import Attachment
-from app.documents import attachment_texts as texts
 from app.documents.draft_attachments import Attached
+from app.later import Later
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.flow import Flow
+
+if TYPE_CHECKING:
+    from app.documents import attachment_texts as texts
+else:
+    texts = Later("app.documents.attachment_texts")
 
 HEIGHT, NAME_PX, RADIUS = 32, 200, 8
 GLYPHS = {"pasted": "lines", "text": "file", "pdf": "file"}

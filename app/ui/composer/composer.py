@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -39,7 +40,9 @@ from app.ui.composer.tools_button import ToolsButton
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.widgets.controls import Button, Dot, IconButton, Look
-from engine.service.protocol import CountResult
+
+if TYPE_CHECKING:
+    from engine.service.protocol import CountResult
 
 
 class ModelButton(Button):

@@ -5,6 +5,8 @@ The engine counts the tokens.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
@@ -18,7 +20,9 @@ from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button, Label, Rule, Segments
 from app.ui.widgets.indicators import paint_ring
 from app.ui.widgets.popover import Popover
-from engine.service.protocol import CountResult
+
+if TYPE_CHECKING:
+    from engine.service.protocol import CountResult
 
 POLICIES = (
     ("roll", noted("Drop oldest")),

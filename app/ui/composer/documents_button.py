@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.documents.indexing import FolderState
 from app.translation import figure, tr, tr_n
 from app.ui.composer.switch_menu import SwitchMenu, SwitchRow
 from app.ui.documents.document_labels import name_of, state_of
@@ -16,6 +16,9 @@ from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.pick_menu import clear
 from app.ui.widgets.pick_row import INSET, PickRow
+
+if TYPE_CHECKING:
+    from app.documents.indexing import FolderState
 
 WIDTH = 340
 

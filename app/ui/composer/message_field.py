@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QMimeData, Qt, Signal
 from PySide6.QtGui import (
@@ -22,12 +23,17 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QToolTip, QWidget
 
 from app.clients.engine_status import EngineStatus
-from app.documents.attachment_texts import PASTE_FROM_CHARS
+from app.later import Later
 from app.shortcuts import keys
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr
 from app.ui.composer.folded_text import FoldedText
 from app.ui.look import theme
+
+if TYPE_CHECKING:
+    from app.documents import attachment_texts
+else:
+    attachment_texts = Later("app.documents.attachment_texts")
 
 MAX_LINES = 8
 FOLDED = noted("Folded because the text is very long. It is sent whole. Click, or press {keys}, to show more of it.")
@@ -161,7 +167,9 @@ class MessageField(QTextEdit):
         """Attach pasted files and long text; insert short text."""
         if paths := files_in(source):
             self.files_given.emit(paths)
-        elif source.hasText() and not (len(source.text()) > PASTE_FROM_CHARS and self._take_paste(source.text())):
+        elif source.hasText() and not (
+            len(source.text()) > attachment_texts.PASTE_FROM_CHARS and self._take_paste(source.text())
+        ):
             self.insert(displayable(source.text()))
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:

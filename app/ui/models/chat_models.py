@@ -5,6 +5,7 @@ Connects them with the controllers.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -15,19 +16,19 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, listed_id
 from app.translation import tr
 from app.ui.models.model_menu import ModelMenu
-from app.ui.models.placement_popup import Placed, PlacementPopup
 from app.ui.models.starter_offer import StarterOffer
-from engine.library.records import Estimate
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.models.models_controller import ModelsController
     from app.ui.chat.chat_page import ChatPage
+    from app.ui.models.placement_popup import Placed, PlacementPopup
     from app.ui.sidebar.sidebar import Sidebar
+    from engine.library.records import Estimate
 
 
 class ChatModels(QObject):
-    """The connections of a window; create one per window. models_page_requested: show the Models page."""
+    """Opens the model menu and the placement popup. models_page_requested: show the Models page."""
 
     models_page_requested = Signal()
 
@@ -37,12 +38,11 @@ class ChatModels(QObject):
         super().__init__(window)
         self._page, self._sidebar, self._chat, self._models = page, sidebar, chat, models
         self._status = EngineStatus()
-        self._shown: tuple[bool, bool, Placed] | None = None  # loading, loaded, and the placement that is shown
+        self._shown: tuple[bool, str, Placed | None] | None = None  # loading, the model, and its placement if loaded
         self._offered: ModelRow | None = None
         self._fetching = ""  # row id of the accepted offer, shown until its model is in use
-        self.menu, self.popup = ModelMenu(window), PlacementPopup(window)
+        self._window, self.menu = window, ModelMenu(window)
         self._connect_composer()
-        self._connect_popup()
         self._connect_offer()
         models.rows_changed.connect(self._take_rows)
         models.offer_changed.connect(self._take_offer)
@@ -64,11 +64,21 @@ class ChatModels(QObject):
         menu.placement_requested.connect(lambda: self.open_placement(composer.model_button))
         menu.all_models.connect(self.models_page_requested)
 
-    def _connect_popup(self) -> None:
-        self.popup.preview_requested.connect(lambda budget: self._models.preview(self._chat.model, budget))
-        self.popup.budget_chosen.connect(self._set_budget)
-        self.popup.draft_chosen.connect(lambda draft: self._models.set_draft(self._chat.model, draft))
-        self.popup.unload.connect(self._chat.unload)
+    @cached_property
+    def popup(self) -> PlacementPopup:
+        """How the model runs here. Built on first use."""
+        from app.ui.models.placement_popup import PlacementPopup
+
+        popup = PlacementPopup(self._window)
+        popup.preview_requested.connect(lambda budget: self._models.preview(self._chat.model, budget))
+        popup.budget_chosen.connect(self._set_budget)
+        popup.draft_chosen.connect(lambda draft: self._models.set_draft(self._chat.model, draft))
+        popup.unload.connect(self._chat.unload)
+        return popup
+
+    def _close_popup(self) -> None:
+        if "popup" in self.__dict__:
+            self.popup.dismiss()
 
     def _connect_offer(self) -> None:
         offer, models = self._page.empty.offer, self._models
@@ -90,7 +100,7 @@ class ChatModels(QObject):
         if self.menu.is_open:
             self.menu.dismiss()
             return
-        self.popup.dismiss()
+        self._close_popup()
         button = self._page.composer.model_button
         if not button.isVisible():  # the composer is hidden, so another page is shown
             self.models_page_requested.emit()
@@ -101,7 +111,7 @@ class ChatModels(QObject):
 
     def open_for_answer(self, message_id: str, anchor: QWidget) -> None:
         """Open the menu to choose the model that regenerates an answer."""
-        self.popup.dismiss()
+        self._close_popup()
         self.menu.dismiss()
         if not self._models.rows:
             self._models.refresh()
@@ -149,23 +159,28 @@ class ChatModels(QObject):
         self._status = status
         loading = status.phase is Phase.LOADING and not status.cancelling
         loaded = bool(status.device) and status.phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING)
+        placed = self._placed(status) if loaded else None
+        if (loading, status.model, placed) == self._shown:
+            return  # the status changes a hundred times a second during an answer
+        self._shown = (loading, status.model, placed)
+        self.menu.set_state(status.model or tr("the model"), loading, loaded)
+        if placed is None:
+            self._close_popup()
+        else:
+            self.popup.show_model(placed)
+
+    def _placed(self, status: EngineStatus) -> Placed:
+        from app.ui.models.placement_popup import Placed
+
         choice = self._models.choices.of(self._chat.model)
         row = self._models.row(listed_id(self._chat.model))
         rate = row.rate if row is not None else None
         drafts = self._models.known.drafts_of(row.installed) if row is not None and row.installed is not None else []
-        placed = Placed(
+        return Placed(
             status.model, status.placement, choice.vram_budget_gib, status.device, status.device_reason, rate,
             tuple((one.id, one.name) for one in drafts), choice.draft, status.draft,
             status.draft_reason,
         )  # fmt: skip
-        if (loading, loaded, placed) == self._shown:
-            return  # the status changes a hundred times a second during an answer
-        self._shown = (loading, loaded, placed)
-        self.menu.set_state(status.model or tr("the model"), loading, loaded)
-        if not loaded:
-            self.popup.dismiss()
-            return
-        self.popup.show_model(placed)
 
     def _take_rows(self, rows: list[ModelRow]) -> None:
         self._chat.switch.learn_names({

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor
@@ -25,7 +25,9 @@ from app.ui.widgets.controls import Button, Label, Rule, ShareBar, Slider
 from app.ui.widgets.floating import announce
 from app.ui.widgets.popover import Popover
 from app.units import NARROW
-from engine.library.records import Estimate
+
+if TYPE_CHECKING:
+    from engine.library.records import Estimate
 
 WIDTH, INSET, STEPS = 420, 18, 10  # slider steps per GiB
 LEAST_GIB = 0.5

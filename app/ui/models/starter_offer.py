@@ -19,7 +19,7 @@ OFFERED = "offered"  # key of a chat's choices: whether it had its offer
 
 
 class StarterOffer(QObject):
-    """One for the window."""
+    """Shows and hides the offer as messages arrive, and passes its buttons to the models controller."""
 
     def __init__(self, parent: QObject, page: ChatPage, chat: ChatController, models: ModelsController) -> None:
         super().__init__(parent)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ChatProjects(QObject):
-    """The connections of a window; create one per window. notes_folder: for the notes of projects."""
+    """Opens the dialogs of projects and shows a chat what it inherits. Call every method on the main thread."""
 
     def __init__(
         self,

@@ -13,23 +13,27 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QPoint, QStandardPaths
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from app.chat.store.chat_files import file_name
 from app.chat.store.conversation import BinnedChat, Conversation
+from app.later import Later
 from app.translation import tr
 from app.ui.sidebar import chat_menus
-from app.ui.sidebar.bin_dialog import BinDialog
-from app.ui.sidebar.folder_dialog import FolderDialog
-from app.ui.sidebar.import_dialogs import ImportDialog, ProgressDialog, SummaryDialog, known_folders, title_of
 from app.ui.widgets.floating import confirm
 
 if TYPE_CHECKING:
     from app.chat.chat_folders import ChatFolders
     from app.chat.imports.chat_import import ImportSummary
+    from app.chat.store import chat_files
     from app.ui.keyboard.commands import Commands
     from app.ui.printing.export_actions import ExportActions
     from app.ui.printing.export_dialog import Form
+    from app.ui.sidebar import bin_dialog, folder_dialog, import_dialogs
     from app.ui.sidebar.sidebar import Sidebar
     from app.ui.widgets.floating import Menu
+else:
+    chat_files = Later("app.chat.store.chat_files")
+    bin_dialog = Later("app.ui.sidebar.bin_dialog")
+    folder_dialog = Later("app.ui.sidebar.folder_dialog")
+    import_dialogs = Later("app.ui.sidebar.import_dialogs")
 
 
 _FORMS: dict[str, Form] = {"print_chat": "print", "export_pdf": "pdf", "export_web": "web"}
@@ -48,7 +52,7 @@ class ChatActions(QObject):
         self._list.folder_renamed.connect(folders.rename_folder)
         self._list.asked.connect(self.do)
         self._list.files_dropped.connect(lambda paths: folders.import_chats(*paths))
-        self._progress: ProgressDialog | None = None
+        self._progress: import_dialogs.ProgressDialog | None = None
         folders.imports.began.connect(self._show_progress)
         folders.imports.done.connect(self._show_summary)
         folders.imports.cancelled.connect(
@@ -119,7 +123,7 @@ class ChatActions(QObject):
         elif act in _FORMS:
             self._export_actions().ask(chat, _FORMS[act])
         elif act in ("export_markdown", "export_json"):
-            self._export(file_name(chat.title), "md" if act == "export_markdown" else "json", [chat.id])
+            self._export(chat_files.file_name(chat.title), "md" if act == "export_markdown" else "json", [chat.id])
 
     def print_message(self, message_id: str) -> None:
         """Ask how a message of the visible chat is printed or exported."""
@@ -144,7 +148,7 @@ class ChatActions(QObject):
         menu.setActiveAction(menu.actions()[0])
 
     def _ask_name(self, chat: Conversation) -> None:
-        dialog = FolderDialog(self._window, self._list.chats.folders)
+        dialog = folder_dialog.FolderDialog(self._window, self._list.chats.folders)
         dialog.named.connect(lambda name: self._place(chat.id, chat.pinned, name))
         dialog.open()
 
@@ -159,7 +163,7 @@ class ChatActions(QObject):
             self._folders.place(chat, pinned, folder)
 
     def _show_bin(self, chats: list[BinnedChat]) -> None:
-        dialog = BinDialog(self._window, chats)
+        dialog = bin_dialog.BinDialog(self._window, chats)
         dialog.restore_requested.connect(self._folders.restore)
         dialog.erase_requested.connect(self._folders.erase)
         dialog.open()
@@ -182,7 +186,7 @@ class ChatActions(QObject):
         if self._folders.imports.is_running:
             self._show_progress()
             return
-        dialog = ImportDialog(self._window)
+        dialog = import_dialogs.ImportDialog(self._window)
         dialog.file_requested.connect(self._import_files)
         dialog.folder_requested.connect(self._import_folder)
         dialog.open()
@@ -194,14 +198,14 @@ class ChatActions(QObject):
             self._folders.import_chats(*map(Path, paths))
 
     def _import_folder(self) -> None:
-        start = next(iter(known_folders()), _downloads())
+        start = next(iter(import_dialogs.known_folders()), _downloads())
         path = QFileDialog.getExistingDirectory(self._window, tr("Folder of chats"), str(start))
         if path:
             self._folders.import_chats(Path(path))
 
     def _show_progress(self) -> None:
         if self._progress is None:
-            dialog = self._progress = ProgressDialog(self._window)
+            dialog = self._progress = import_dialogs.ProgressDialog(self._window)
             self._folders.imports.progressed.connect(dialog.show_progress)
             dialog.cancel_requested.connect(self._folders.imports.cancel)
             dialog.finished.connect(self._discard_progress)
@@ -218,9 +222,9 @@ class ChatActions(QObject):
         """Show what was imported: as a note only if the user continued in the meantime."""
         undo = partial(self._folders.undo_import, summary.chats)
         if self._progress is None:
-            self._folders.toast.emit(title_of(summary), undo if summary.chats else None)
+            self._folders.toast.emit(import_dialogs.title_of(summary), undo if summary.chats else None)
             return
-        dialog = SummaryDialog(self._window, summary)
+        dialog = import_dialogs.SummaryDialog(self._window, summary)
         dialog.undo_requested.connect(undo)
         dialog.open()
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.ui.transcript.answer_view import AnswerView
+from app.later import Later
 from app.ui.transcript.message_column import MessageColumn
+
+if TYPE_CHECKING:
+    from app.ui.transcript import answer_view
+else:
+    answer_view = Later("app.ui.transcript.answer_view")
 
 NEWEST = 60  # messages that are built soon after a chat opens
 BATCH = 20  # built when the user scrolls towards them
@@ -104,7 +110,7 @@ class MessageBuilder(QObject):
         """Tell the answers at the end what follows them."""
         column = self._column
         for index, view in enumerate(column.views[-3:], start=column.first + max(len(column.views) - 3, 0)):
-            if isinstance(view, AnswerView):
+            if isinstance(view, answer_view.AnswerView):
                 column.mark_place(view, index)
 
     def _build_slice(self) -> None:

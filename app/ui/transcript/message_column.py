@@ -9,18 +9,23 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QCoreApplication, QEvent, Signal
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
 
 from app.chat.store.conversation import Message, MessageState, Role
+from app.later import Later
 from app.ui.look import theme
 from app.ui.transcript.answer_sources import Sources, sources_of
-from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_view import MessageView
-from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.tool_call_view import ToolWords
+
+if TYPE_CHECKING:
+    from app.ui.transcript import answer_view, own_message, tool_call_view
+else:
+    answer_view = Later("app.ui.transcript.answer_view")
+    own_message = Later("app.ui.transcript.own_message")
+    tool_call_view = Later("app.ui.transcript.tool_call_view")
 
 TEXT_WIDTH = 720
 SIDE_MARGIN = 40
@@ -37,7 +42,9 @@ def text_column(page_width: int) -> tuple[int, int]:
 
 def make_view(message: Message, parent: QWidget | None = None, sources: Sources | None = None) -> MessageView:
     """Return the widget for a message. sources: what an answer can rest on."""
-    return AnswerView(message, parent, sources) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
+    if message.role is Role.ASSISTANT:
+        return answer_view.AnswerView(message, parent, sources)
+    return own_message.OwnMessage(message, parent)
 
 
 def model_of(message: Message) -> str:
@@ -70,7 +77,7 @@ class MessageColumn(QWidget):
         self.first = 0
         self.versions: dict[str, tuple[int, int]] = {}  # number and count of versions, for messages with several
         self.edits: dict[str, str] = {}  # texts of messages that are being edited, by id
-        self._tool_words = ToolWords()
+        self._tool_words: dict[str, Any] = {}  # fields of ToolWords
         self.text_width = theme.px(720)
         policy = QSizePolicy.Policy
         self._above = QSpacerItem(0, 0, policy.Minimum, policy.Fixed)
@@ -144,13 +151,13 @@ class MessageColumn(QWidget):
         if any(sources_of(message.attachments)):
             self._find_sources()
             for place, view in enumerate(self.views, self.first):
-                if place > index and isinstance(view, AnswerView):
+                if place > index and isinstance(view, answer_view.AnswerView):
                     view.set_sources(self._sources_at(place))
 
     def add_text(self, message_id: str, text: str) -> None:
         """Append text to an answer in progress."""
         view = self.view(message_id)
-        if isinstance(view, AnswerView):
+        if isinstance(view, answer_view.AnswerView):
             view.append(text)
             return
         index = self.index(message_id)
@@ -164,7 +171,7 @@ class MessageColumn(QWidget):
         if message.state is not MessageState.WRITING:
             return message
         view = self.view(message.id)
-        return replace(message, text=view.text) if isinstance(view, AnswerView) else message
+        return replace(message, text=view.text) if isinstance(view, answer_view.AnswerView) else message
 
     def last_answer(self) -> Message | None:
         """Return the newest answer, with its text so far."""
@@ -188,7 +195,7 @@ class MessageColumn(QWidget):
         for index, view in enumerate(self.views, self.first):
             view.set_versions(*versions.get(view.message.id, (1, 1)))
             if (
-                isinstance(view, AnswerView)
+                isinstance(view, answer_view.AnswerView)
                 and index < len(self.messages)
                 and self.messages[index].id == view.message.id
             ):
@@ -196,12 +203,12 @@ class MessageColumn(QWidget):
 
     def set_tool_words(self, **words: Any) -> None:
         """Change some of the fields of ToolWords."""
-        self._tool_words = replace(self._tool_words, **words)
+        self._tool_words |= words
         for view in self.views:
-            if isinstance(view, AnswerView):
-                view.set_tool_words(self._tool_words)
+            if isinstance(view, answer_view.AnswerView):
+                view.set_tool_words(tool_call_view.ToolWords(**self._tool_words))
 
-    def mark_place(self, view: AnswerView, index: int) -> None:
+    def mark_place(self, view: answer_view.AnswerView, index: int) -> None:
         """Tell an answer whether it is the last message, which alone can be continued, and whether the next message
         continues after its calls."""
         following = self.messages[index + 1] if index + 1 < len(self.messages) else None
@@ -238,12 +245,12 @@ class MessageColumn(QWidget):
         view.set_width(self.text_width)
         if message.id in self.versions:
             view.set_versions(*self.versions[message.id])
-        if isinstance(view, OwnMessage):
+        if isinstance(view, own_message.OwnMessage):
             if edit := self.edits.get(message.id):
                 view.edit(edit)
             view.edited.connect(partial(self._take_edit, message.id))
-        if isinstance(view, AnswerView):
-            view.set_tool_words(self._tool_words)
+        if isinstance(view, answer_view.AnswerView):
+            view.set_tool_words(tool_call_view.ToolWords(**self._tool_words))
             view.set_model(self.new_model(index))
             self.mark_place(view, index)
         return view

@@ -17,13 +17,16 @@ from shiboken6 import isValid
 
 from app.chat.chat_find import ChatFind, Match, Spot
 from app.chat.store.conversation import MessageState, Role
-from app.ui.transcript.answer_view import AnswerView
+from app.later import Later
 from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.selection.copied_text import span
 from app.ui.transcript.selection.selectable import SelectableText
 
 if TYPE_CHECKING:
+    from app.ui.transcript import answer_view
     from app.ui.transcript.message_column import MessageColumn
+else:
+    answer_view = Later("app.ui.transcript.answer_view")
 
 SLICE_S = 0.008
 BUILDING_MS = 15  # between two checks whether the match is built
@@ -161,7 +164,7 @@ class TextFind(QObject):
     def _grow(self) -> None:
         column = self._column
         for view in column.views[-2:]:
-            if isinstance(view, AnswerView) and view.is_writing and self._is_on:
+            if isinstance(view, answer_view.AnswerView) and view.is_writing and self._is_on:
                 self._find.put(column.as_it_stands(column.index(view.message.id)), view.pieces())
                 self._slices.start(0)
 

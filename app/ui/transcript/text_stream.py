@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.ui.transcript.answer_view import AnswerView
+from app.later import Later
 from app.ui.transcript.message_column import MessageColumn
+
+if TYPE_CHECKING:
+    from app.ui.transcript import answer_view
+else:
+    answer_view = Later("app.ui.transcript.answer_view")
 
 FLUSH_MS = 60
 SLOWEST_FLUSH_MS = 250
@@ -57,5 +63,5 @@ class TextStream(QObject):
     def interval(self, message_id: str) -> int:
         """Return the ms between flushes: more for a long unfinished block, so that repainting stays a small share."""
         view = self._column.view(message_id)
-        tail = view.tail_length if isinstance(view, AnswerView) else 0
+        tail = view.tail_length if isinstance(view, answer_view.AnswerView) else 0
         return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)

@@ -7,6 +7,7 @@ far from the view are not built (message_column.py), so that a chat of 10,000 me
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
@@ -16,21 +17,26 @@ from shiboken6 import isValid
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
+from app.later import Later
 from app.tools.questions import Question
 from app.translation import tr
 from app.ui.look import theme
-from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.context_reach import ContextReach
 from app.ui.transcript.jump_button import JumpButton
 from app.ui.transcript.message_builder import AT_ONCE, BATCH, NEWEST, MessageBuilder
 from app.ui.transcript.message_column import MessageColumn, common_length, text_column
 from app.ui.transcript.message_view import HAS_NOTES, MessageView
-from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection.copied_text import copy_message_text
 from app.ui.transcript.selection.passages import spoken_or_own
 from app.ui.transcript.selection.selection import TextSelection
 from app.ui.transcript.text_find import TextFind
 from app.ui.transcript.text_stream import TextStream
+
+if TYPE_CHECKING:
+    from app.ui.transcript import answer_view, own_message
+else:
+    answer_view = Later("app.ui.transcript.answer_view")
+    own_message = Later("app.ui.transcript.own_message")
 
 
 class Transcript(QScrollArea):
@@ -104,7 +110,7 @@ class Transcript(QScrollArea):
     def foot_of(self, message_id: str) -> QWidget | None:
         """Return the menu button of an answer, if visible."""
         view = self._column.view(message_id)
-        button = view.stats.more if isinstance(view, AnswerView) else None
+        button = view.stats.more if isinstance(view, answer_view.AnswerView) else None
         return button if button is not None and not button.visibleRegion().isEmpty() else None
 
     @property
@@ -191,7 +197,7 @@ class Transcript(QScrollArea):
         if view is None or not top <= view.y() <= top + height // 2:
             self._go_to(last, theme.px(24))
             view = column.view(column.messages[last].id)
-        if isinstance(view, OwnMessage):
+        if isinstance(view, own_message.OwnMessage):
             view.start_editing()
         return True
 
@@ -232,7 +238,7 @@ class Transcript(QScrollArea):
             return
         self._column.put(message)
         view = self._column.view(message.id)
-        if isinstance(view, AnswerView):
+        if isinstance(view, answer_view.AnswerView):
             view.set_model(self._column.new_model(self._column.index(message.id)))
             view.finish(message)
         self._settle_before_paint()
@@ -245,7 +251,7 @@ class Transcript(QScrollArea):
             return
         self._column.put(message)
         view = self._column.view(message.id)
-        if isinstance(view, AnswerView):
+        if isinstance(view, answer_view.AnswerView):
             view.update_calls(message)
 
     def set_tool_titles(self, titles: Mapping[str, str]) -> None:
@@ -273,7 +279,7 @@ class Transcript(QScrollArea):
         """Show the engine's status at the answer in progress."""
         self._status = status
         for view in self._column.views[-2:]:
-            if isinstance(view, AnswerView):
+            if isinstance(view, answer_view.AnswerView):
                 view.set_status(status)
         self.stream.flush_if_due()  # combines both repaints into one
 
@@ -310,7 +316,7 @@ class Transcript(QScrollArea):
         view.text_selected.connect(self.selection.give_way)
         view.grown.connect(lambda: self._show_marks(view))
         self._show_marks(view)
-        if isinstance(view, AnswerView):
+        if isinstance(view, answer_view.AnswerView):
             view.set_status(self._status)
 
     def _show_marks(self, view: MessageView) -> None:

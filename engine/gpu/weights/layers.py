@@ -14,7 +14,7 @@ from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, Gp
 
 @dataclass(frozen=True)
 class GpuLowRank:
-    """As engine.sparsity.predictor_kinds.LowRank; biases 0: none."""
+    """predictor_kinds.LowRank in GPU memory. a_bias, b_bias: addresses of float32; 0: none."""
 
     a: GpuMatrix  # [R, D]
     b: GpuMatrix  # [F, R]
@@ -25,7 +25,7 @@ class GpuLowRank:
 
 @dataclass(frozen=True)
 class GpuCopy:
-    """As engine.sparsity.predictor_kinds.GateCopy."""
+    """predictor_kinds.GateCopy in GPU memory. bias: address of float32 [F]; 0: none."""
 
     matrix: GpuMatrix  # [F, D]
     bias: int
@@ -35,7 +35,7 @@ class GpuCopy:
 
 @dataclass(frozen=True)
 class GpuPredictor:
-    """As engine.sparsity.predictor_kinds.LayerPredictor. If both are None (true_gate), it selects every neuron."""
+    """predictor_kinds.LayerPredictor in GPU memory. Without both (true_gate), it selects every neuron."""
 
     low_rank: GpuLowRank | None
     copy: GpuCopy | None

@@ -91,7 +91,7 @@ def _listed(b: Any, addresses: Any, n_bytes: Any, of: Any) -> list[Any]:
 
 @operation(void, i64, i64, i64, i64, i64)
 def turn_listed(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
-    """As turn, of n_items in each of LANES rows n_bytes after the listed addresses."""
+    """Transpose n_items of each of LANES rows that begin n_bytes after the listed addresses."""
     places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
     rows = [load_part(b, place, n_items, VI) for place in places]
     for i, row in enumerate(transposed(b, rows)):
@@ -100,7 +100,7 @@ def turn_listed(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any,
 
 @operation(void, i64, i64, i64, i64, i64)
 def turn_halves(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
-    """As turn_listed for float16, converted to float32."""
+    """Transpose float16 rows as turn_listed does, converted to float32."""
     places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
     rows = [halves_to_floats(b, b.bitcast(load_part(b, place, n_items, VS), VH)) for place in places]
     for i, row in enumerate(transposed(b, rows)):

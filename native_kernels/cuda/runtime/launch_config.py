@@ -17,7 +17,7 @@ class _Attribute(Structure):
 
 
 class LaunchConfig(Structure):
-    """CUlaunchConfig."""
+    """CUlaunchConfig of the CUDA driver API."""
 
     _fields_ = (("grid", c_uint * 3), ("block", c_uint * 3), ("shared_bytes", c_uint), ("stream", c_void_p),
                 ("attributes", POINTER(_Attribute)), ("n_attributes", c_uint))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMimeData
 from PySide6.QtGui import (
@@ -17,9 +18,14 @@ from PySide6.QtGui import (
     QTextTable,
 )
 
+from app.later import Later
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
 from app.text.web_html import answer_html, document_html, plain_html
-from app.ui.look import formulas
+
+if TYPE_CHECKING:
+    from app.ui.look import formulas
+else:
+    formulas = Later("app.ui.look.formulas")
 
 MOST_FORMATTED = 60_000  # characters of a message that is also copied as HTML: its parsing takes 0.03 to 0.1 s
 OBJECT = "\ufffc"  # a formula in a document's text

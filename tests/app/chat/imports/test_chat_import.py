@@ -21,9 +21,9 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.imports import export_reader, process
 from app.chat.imports.chat_import import ImportSummary
 from app.chat.store.chat_files import write_json
-from app.chat.store.conversation import Conversation, Message, Role, WholeChat
+from app.chat.store.conversation import Conversation, Message, Role, Staged, WholeChat
 from app.chat.store.operations import Operations
-from app.chat.store.store import Staged, Store
+from app.chat.store.store import Store
 from app.errors import ChatFileError, StoreError
 from app.settings import AppSettings
 from app.user_messages import UserMessage
