@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import hashlib
 import itertools
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import numpy  # noqa: F401
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from filelock import FileLock
 from hypothesis.internal.conjecture import providers
 from threadpoolctl import ThreadpoolController
@@ -97,6 +99,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     What is left behind a module, torch and Qt among it, is frozen, too.
     """
     collect_due()
+    if not faulthandler.is_enabled():  # a test that closes the log of the app ends it for this process, too
+        faulthandler.enable(item.config.stash[fault_handler_stderr_fd_key])
     if (nextitem is None or nextitem.path != item.path) and gc.get_count()[2] >= 4:
         gc.collect()
         gc.freeze()

@@ -40,8 +40,10 @@ def _top(args: int, lo: int, hi: int, worker: int) -> None:
         while bits != 0:
             place = i + lowest_bit(bits)
             bits &= bits - 1
+            if place >= n:
+                break
             value = get_float(scores + 4 * place)
-            if place >= n or not value > get_float(last):
+            if not value > get_float(last):
                 continue
             j = k - 1
             while j > 0 and value > get_float(best + 4 * (j - 1)):

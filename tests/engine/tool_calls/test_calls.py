@@ -370,8 +370,8 @@ def test_a_long_chain_of_references_overflows_no_stack(plain: Speaker) -> None:
     before = threading.stack_size(1 << 20)  # as small as a thread's may be on Windows
     thread = threading.Thread(target=lambda: made.append(plain.answer(HERMES, of_use, "", most=20)[0]))
     thread.start()
+    thread.join()  # it puts back the size it found, so this has to come after it
     threading.stack_size(before)
-    thread.join()
     assert "arguments" in made[0]
 
 
