@@ -152,12 +152,12 @@ class SixteenBlocks:
                 asks.one(b)
             one = [load(b, offset(b, at, self.size * (4 * k + i) + start), _SIXTEEN) for k in range(4)]
             halves = [_pick_two(b, one[k], one[k + 1], list(range(32))) for k in (0, 2)]
-            fours.append(b.bitcast(_pick_two(b, *halves, list(range(64))), VI))
+            fours.append(b.bitcast(_pick_two(b, halves[0], halves[1], list(range(64))), VI))
         if asks is not None:
             asks.one(b)
         pairs = [[_beside(b, fours[i], fours[i + 1], VI, high) for i in (0, 2)] for high in (False, True)]
         words = [[b.bitcast(one, _PAIRS) for one in pair] for pair in pairs]
-        return [b.bitcast(_beside(b, *pair, _PAIRS, high), VB) for pair in words for high in (False, True)]
+        return [b.bitcast(_beside(b, pair[0], pair[1], _PAIRS, high), VB) for pair in words for high in (False, True)]
 
 
 def _beside(b: Any, x: Any, y: Any, of: Any, high: bool) -> Any:
