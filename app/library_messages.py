@@ -9,6 +9,7 @@ import re
 from enum import StrEnum
 from functools import cache
 
+from app.engine_text import plain_figures
 from app.translation import noted, tr
 
 
@@ -142,7 +143,12 @@ FACTS = (
     noted("The disk that holds {what} is full."),
 )
 # What the library says about a model that is on this PC.
-REMARKS = (noted("Prepare it once to make it faster on this PC."),)
+REMARKS = (
+    noted("Prepare it once to make it faster on this PC."),
+    noted("Its file {what} is missing."),
+    noted("Its file {what} has {size}; it had {before} when it was imported."),
+    noted("Its folder {what} is not there. If it is on another disk, connect that."),
+)
 
 
 @cache
@@ -153,6 +159,11 @@ def _patterns(facts: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
         pattern = "".join(f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part) for part in parts)
         found.append((re.compile(pattern, re.DOTALL), fact))
     return found
+
+
+def remark(reason: str) -> str:
+    """Return what the library says about an installed model, for the window."""
+    return in_users_language(plain_figures(reason), REMARKS)
 
 
 def in_users_language(sentence: str, facts: tuple[str, ...] = FACTS) -> str:

@@ -1,6 +1,6 @@
 """Decides which problem the window shows. Each belongs to one chat or to all, until it is solved or closed.
 
-The newest problem of what is in view is shown; the others wait.
+The newest problem of what is in view is shown; the others wait. Unsaved chats come before problems of no chat.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from app.user_messages import UserMessage
 
 ANYWHERE = None  # in place of a chat's id: the problem belongs to no chat
+NOT_SAVED = ("store", ANYWHERE)
 
 
 class Problems(QObject):
@@ -32,9 +33,9 @@ class Problems(QObject):
         key = (what, chat)
         self._known.pop(key, None)
         self._known[key] = message
-        if self._belongs(key):
-            self._now = key
-            self.shown.emit(message)
+        if key == self._now:
+            self._now = None  # show the new message
+        self._choose()
 
     def solve(self, *kinds: str, chat: str | None = ANYWHERE) -> None:
         """Remove the problems of these kinds: those of `chat`, or those of no chat."""
@@ -64,6 +65,8 @@ class Problems(QObject):
 
     def _choose(self) -> None:
         now = next((key for key in reversed(self._known) if self._belongs(key)), None)
+        if now is not None and now[1] is ANYWHERE and NOT_SAVED in self._known:
+            now = NOT_SAVED
         if now == self._now:
             return
         self._now = now

@@ -72,6 +72,7 @@ def smoke_test(folder: Path) -> Found:
     with tempfile.TemporaryDirectory(prefix="hearth-smoke-", ignore_cleanup_errors=True) as place, open_desktop() as on:
         home = Path(place)
         check_command_line(folder, home, on)
+        check_documents(folder, home, on)
         first_window, first_answer, answer = start_and_ask(folder, home, on, 1)
         second_window, second_answer, _ = start_and_ask(folder, home, on, 2)
         check_training(folder, home, on)
@@ -103,25 +104,44 @@ def check_command_line(folder: Path, home: Path, desktop: Desktop) -> None:
     for name, flag, word in (("hearth", "--version", "Hearth "), ("hearth-engine", "--help", "generate")):
         if name == "hearth" and sys.platform == "win32":
             continue  # a program with a window has no output there
-        done = subprocess.run(
-            [str(program(folder, name)), flag], env=environment(home, desktop), cwd=home,
-            capture_output=True, encoding="utf-8", errors="replace", timeout=WINDOW_WITHIN_S, check=False,
-        )  # fmt: skip
-        if done.returncode != 0 or word not in done.stdout:
-            raise SmokeTestError(f"{name} {flag} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        if word not in (said := output_of(folder, home, desktop, name, flag)):
+            raise SmokeTestError(f"{name} {flag} said:\n{said}")
+
+
+def output_of(folder: Path, home: Path, desktop: Desktop, name: str, *words: str) -> str:
+    """Run a program of the folder to its end. Raises: SmokeTestError if it fails."""
+    done = subprocess.run(
+        [str(program(folder, name)), *words], env=environment(home, desktop), cwd=home, capture_output=True,
+        encoding="utf-8", errors="replace", timeout=ANSWER_WITHIN_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise SmokeTestError(f"{name} {words[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def check_documents(folder: Path, home: Path, desktop: Desktop) -> None:
+    """The confined process reads an old character set, for which it imports a module. Raises: SmokeTestError."""
+    text = "Größe, sagte Jürgen. Übung macht müde.".encode("cp1252")
+    request = {"suffix": ".txt", "characters": 1000, "seconds": END_WITHIN_S}
+    given = json.dumps(request).encode() + b"\n" + len(text).to_bytes(4, "big") + text + bytes(4)
+    command, pipe = [str(program(folder, "hearth")), "--read-documents"], subprocess.PIPE
+    with subprocess.Popen(command, env=environment(home, desktop), cwd=home, stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(given)
+        process.stdin.flush()
+        for _ in range(2):  # that it is ready, then the text
+            header = process.stdout.read(int.from_bytes(process.stdout.read(4), "big"))
+            found = process.stdout.read(json.loads(header or b'{"n_bytes": 0}')["n_bytes"])
+        process.stdin.close()
+    if found.decode() != text.decode("cp1252"):
+        raise SmokeTestError(f"a text was not read: {header!r}")
 
 
 def check_training(folder: Path, home: Path, desktop: Desktop) -> None:
     """Predictors can be trained, for which PyTorch has to be whole. Raises: SmokeTestError."""
     model = next(folder.rglob("starter-chat-*.gguf"))
-    command = [str(program(folder, "hearth-engine")), "train", str(model), "--tokens", "1024", "--kind", "low_rank"]
-    done = subprocess.run(
-        command, env=environment(home, desktop), cwd=home, capture_output=True, encoding="utf-8",
-        errors="replace", timeout=ANSWER_WITHIN_S,
-        check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise SmokeTestError(f"training ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    output_of(folder, home, desktop, "hearth-engine", "train", str(model), "--tokens", "1024", "--kind", "low_rank")
 
 
 def start_and_ask(folder: Path, home: Path, desktop: Desktop, n_answers: int) -> tuple[float, float, str]:

@@ -13,10 +13,12 @@ import argparse
 import ast
 import json
 import lzma
+import struct
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +158,31 @@ def update(language: str) -> int:
     return sum(entry.is_unfinished for entry in entries.values())
 
 
+def without_sources(compiled: bytes) -> bytes:
+    """Return a .qm file without the texts that are translated: Qt finds a translation by the hash of its text.
+
+    Texts that share a hash stay. Format: qttools/src/linguist/shared/qm.cpp.
+    """
+    hashes_tag, messages_tag, end, obsolete, translation = 0x42, 0x69, 1, 5, 3
+    sections, at = {}, 16  # after the magic number
+    while at < len(compiled):
+        tag, n = struct.unpack_from(">BI", compiled, at)
+        sections[tag] = compiled[at + 5 : at + 5 + n]
+        at += 5 + n
+    offsets = list(struct.iter_unpack(">II", sections[hashes_tag]))
+    times, messages, kept, hashes = Counter(key for key, _ in offsets), sections[messages_tag], b"", b""
+    for key, at in offsets:
+        hashes += struct.pack(">II", key, len(kept))
+        while (tag := messages[at]) != end:
+            n = 0 if tag == obsolete else int.from_bytes(messages[at + 1 : at + 5], "big", signed=True)
+            part, at = messages[at : at + 5 + max(n, 0)], at + 5 + max(n, 0)
+            if tag == translation or times[key] > 1:
+                kept += part
+        kept += bytes([end])
+    sections |= {hashes_tag: hashes, messages_tag: kept}
+    return compiled[:16] + b"".join(struct.pack(">BI", tag, len(data)) + data for tag, data in sections.items())
+
+
 def compile_(language: str) -> None:
     """Make the file that the window reads. Raises CalledProcessError with what Qt's tool said."""
     source = FOLDER / f"hearth_{language}.ts"
@@ -164,7 +191,9 @@ def compile_(language: str) -> None:
         command = ["pyside6-lrelease", "-silent", str(source), "-qm", str(made)]
         beside = Path(sys.executable).with_name(command[0])  # a virtual environment that is not activated
         subprocess.run([str(beside) if beside.exists() else command[0], *command[1:]], check=True)
-        source.with_suffix(".qm.z").write_bytes(lzma.compress(made.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
+        source.with_suffix(".qm.z").write_bytes(
+            lzma.compress(without_sources(made.read_bytes()), preset=9 | lzma.PRESET_EXTREME)
+        )
 
 
 def main() -> int:

@@ -390,9 +390,11 @@ class ChatController(QObject):
     # --- chats
 
     def _reopen(self) -> None:
-        """Open the chat of the last run, unless the user already writes in a new one."""
+        """Open the chat of the last run, unless the user already writes in a new one. A killed run left no note of it,
+        but the chat that it was answering."""
         if not self._memory.has_early_draft:
-            self.opened.reopen(self._policy.settings.last_conversation)
+            newest = next(iter(self._memory.conversations()), None) if self._memory.was_cut_off else None
+            self.opened.reopen(newest.id if newest else self._policy.settings.last_conversation)
 
     @Slot()
     def new_chat(self, folder: str = "") -> None:

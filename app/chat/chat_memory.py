@@ -79,6 +79,7 @@ class ChatMemory(QObject):
         self._report: RescueReport | None = None  # what was wrong with the file, while chats are in memory only
         self._has_changes = False  # the user's, since the start
         self._repaired = False
+        self.was_cut_off = False  # the last run was killed during an answer
         self.is_sound: bool | None = None  # whether the file was opened intact; None: still opening
         self._stall: StoreError | None = None  # why saves wait
         self._started_at = time.time()
@@ -102,7 +103,7 @@ class ChatMemory(QObject):
     def _read_store(self) -> tuple[RescueReport | None, list[Conversation], str, dict[str, str]]:
         self._store, report = self._open_store()
         with contextlib.suppress(StoreError):  # the next start marks them, and `read` shows them as interrupted
-            self._store.mark_interrupted()
+            self.was_cut_off = self._store.mark_interrupted() > 0
         return report, self._store.conversations(), self._store.draft(), self._store.edits()
 
     def _is_open(self, result: tuple[RescueReport | None, list[Conversation], str, dict[str, str]]) -> None:

@@ -30,7 +30,8 @@ PROMPT_TOKENS = 40  # of the request; the chat itself is still in the KV cache
 REQUEST = "Give this chat a title of two to five words, in the language of my first message. Say the title alone."
 
 _OPENERS = re.compile(
-    r"^(?:(?:hi|hello|hey|hallo|good (?:morning|evening|day)|guten (?:tag|morgen)|dear \w+)\b[\s,!.]*)?"
+    r"^(?:(?:hi|hello|hey|hallo|good (?:morning|evening|day)|guten (?:tag|morgen)|dear \w+)\b"
+    r"(?: (?:there|again|everyone|all)\b)?[\s,!.]*)?"
     r"(?:please\s+)?(?:(?:can|could|would|will) you (?:please )?(?:(?:tell|show|explain to|help) me (?:with )?)?"
     r"|i(?: would|'d) like (?:you )?to (?:know )?|i want (?:you )?to (?:know )?|tell me |bitte )?",
     re.IGNORECASE,

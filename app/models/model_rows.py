@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from app.library_messages import remark
 from app.models.model_labels import Rate, rate_of, shortfall, speed
 from app.translation import noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
@@ -203,7 +204,7 @@ def _row(
 def _about(model: InstalledModel, shipped: bool) -> str:
     """Return why a model is broken, else its file."""
     if model.state == "broken":
-        return model.reason
+        return remark(model.reason)
     return "" if shipped else PurePath(model.path).name
 
 

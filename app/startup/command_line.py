@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return terminal.chat(flags.model)
 
     gc.disable()  # from here, not only from the window on: collections made the start 5 % slower
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Qt's imports swallow a KeyboardInterrupt or crash; see QuitOnSignals
     from app.startup.bootstrap import run
 
     return run(flags.engine, flags.model, flags.data_dir, flags.files)

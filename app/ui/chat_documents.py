@@ -47,7 +47,7 @@ class ChatDocuments(QObject):
         button.documents_wanted.connect(self.open_dialog)
         window.page.composer.folders_given.connect(self._offer_folders)
         window.page.transcript.source_requested.connect(self._open_source)
-        window.page.menu_requested.connect(self._add_to_menu)
+        window.page.answer_rows_requested.connect(self._add_to_menu)
         window.commands.bind("documents", self.open_dialog)
         documents.changed.connect(self.show)
         documents.said.connect(self._say)

@@ -192,6 +192,7 @@ class MainWindow(WindowFrame):
         self._chat_actions = ChatActions(self, self.sidebar, lambda: self.shown_chat, folders)
         self._chat_actions.bind(self.commands)
         self.page.menu_requested.connect(self._chat_actions.add_rows)
+        self.page.exports_requested.connect(self._chat_actions.add_exports)
         self.page.print_requested.connect(self._chat_actions.print_message)
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
@@ -237,7 +238,7 @@ class MainWindow(WindowFrame):
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
         setup.said.connect(self.show_toast)
-        self.page.menu_requested.connect(
+        self.page.answer_rows_requested.connect(
             lambda menu: menu.add(tr("System prompt and persona"), "chat", menus.open_personas)
         )
         self.settings_changed.connect(lambda _: setup.settings_changed())

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow
 
 from app.translation import tr
 from app.ui.widgets import tab_order
-from app.ui.widgets.floating import confirm
+from app.ui.widgets.floating import confirm, resize_within_screen
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -34,13 +34,13 @@ class WindowFrame(QMainWindow):
         return tab_order.move_on(self, forward)
 
     def restore_geometry(self, stored: str) -> None:
-        """Restore size and position from `geometry_to_keep`; without them, take the first size."""
+        """Restore size and position from `geometry_to_keep`; without them or on another screen, use the first size."""
         try:
             saved = base64.b64decode(stored, validate=True)
         except ValueError:
             saved = b""
         if not saved or not self.restoreGeometry(QByteArray(saved)):
-            self.resize(*FIRST_SIZE)
+            resize_within_screen(self, *FIRST_SIZE)
 
     def geometry_to_keep(self) -> str:
         """Return size and position as text for the settings."""

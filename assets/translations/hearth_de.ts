@@ -358,12 +358,15 @@
 <message><source>Enter a token</source><translation>Token eingeben</translation></message>
 <message><source>It didn't work. Your chats and models are safe.</source><translation>Es hat nicht funktioniert. Ihre Chats und Modelle sind sicher.</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>Ein Wert der Anfrage passt nicht.</translation></message>
+<message><source>Its file {what} has {size}; it had {before} when it was imported.</source><translation>Die Datei {what} hat {size}; beim Import hatte sie {before}.</translation></message>
+<message><source>Its file {what} is missing.</source><translation>Die Datei {what} fehlt.</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>Seine Dateien wurden verschoben oder gelöscht.</translation></message>
+<message><source>Its folder {what} is not there. If it is on another disk, connect that.</source><translation>Der Ordner {what} ist nicht da. Falls er auf einem anderen Datenträger liegt, schließen Sie diesen an.</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation></message>
 <message><source>Nothing was installed. The details say why.</source><translation>Es wurde nichts installiert. Die Details nennen den Grund.</translation></message>
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation></message>
 <message><source>Parts of Hearth have different versions. Install Hearth again.</source><translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation></message>
-<message><source>Prepare it once to make it faster on this PC.</source><translation>Bereiten Sie es einmal vor, dann läuft es auf diesem PC schneller.</translation></message>
+<message><source>Prepare it once to make it faster on this PC.</source><translation>Einmal vorbereitet läuft es hier schneller.</translation></message>
 <message><source>The copy of {what} differs from the original.</source><translation>Die Kopie von {what} weicht vom Original ab.</translation></message>
 <message><source>The details say why.</source><translation>Die Details nennen den Grund.</translation></message>
 <message><source>The disk accepted no more data while {what} was written: {why}.</source><translation>Der Datenträger nahm nichts mehr an, als {what} geschrieben wurde: {why}.</translation></message>
@@ -1290,6 +1293,7 @@ Andere Programme: {others}</translation></message>
 <message><source>published measurements of this model</source><translation>veröffentlichten Messungen dieses Modells</translation></message>
 <message><source>up to {max_context} tokens</source><translation>bis {max_context} Token</translation></message>
 <message><source>used where it is; not Hearth's to delete</source><translation>genutzt, wo es liegt; nicht von Hearth zu löschen</translation></message>
+<message><source>{used} of {all} experts per token</source><translation>{used} von {all} Experten je Token</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}, von {ram}, die Modelle nehmen dürfen.</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}, von {vram} VRAM und {ram} RAM, die Modelle nehmen dürfen.</translation></message>
 <message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es hat Vorrang vor einem hier gespeicherten.</translation></message>
@@ -1888,6 +1892,10 @@ Andere Programme: {others}</translation></message>
 <message><source>Open Hearth</source><translation>Hearth öffnen</translation></message>
 <message><source>Quit</source><translation>Beenden</translation></message>
 <message><source>Copy details</source><translation>Details kopieren</translation></message>
+<message><source>Discard</source><translation>Verwerfen</translation></message>
+<message><source>Discard your changes?</source><translation>Änderungen verwerfen?</translation></message>
+<message><source>Keep writing</source><translation>Weiterschreiben</translation></message>
+<message><source>What you wrote in this dialog is not saved.</source><translation>Was Sie in diesem Dialog geschrieben haben, ist nicht gespeichert.</translation></message>
 <message><source>Couldn't read the list of models.</source><translation>Die Liste der Modelle wurde nicht gelesen.</translation></message>
 <message><source>No models are known</source><translation>Es sind keine Modelle bekannt</translation></message>
 <message><source>No models match</source><translation>Kein Modell ist so</translation></message>

@@ -358,7 +358,10 @@
 <message><source>Enter a token</source><translation>输入令牌</translation></message>
 <message><source>It didn't work. Your chats and models are safe.</source><translation>此操作未完成。您的聊天和模型都安全。</translation></message>
 <message><source>It was requested with a value that is not allowed.</source><translation>请求中有不适用的值。</translation></message>
+<message><source>Its file {what} has {size}; it had {before} when it was imported.</source><translation>文件 {what} 大小为 {size}；导入时为 {before}。</translation></message>
+<message><source>Its file {what} is missing.</source><translation>缺少文件 {what}。</translation></message>
 <message><source>Its files were moved or deleted.</source><translation>它的文件已被移动或删除。</translation></message>
+<message><source>Its folder {what} is not there. If it is on another disk, connect that.</source><translation>文件夹 {what} 不存在。如果它在另一个磁盘上，请连接该磁盘。</translation></message>
 <message><source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source><translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation></message>
 <message><source>Nothing was installed. The details say why.</source><translation>未安装任何内容。原因见详细信息。</translation></message>
 <message><source>One of the files is damaged or incomplete. Download it again, or use another model.</source><translation>有文件损坏或不完整。请重新获取，或使用其他模型。</translation></message>
@@ -1290,6 +1293,7 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>published measurements of this model</source><translation>此模型已发表的测量</translation></message>
 <message><source>up to {max_context} tokens</source><translation>最多 {max_context} 个 token</translation></message>
 <message><source>used where it is; not Hearth's to delete</source><translation>在原处使用；Hearth 不能删除</translation></message>
+<message><source>{used} of {all} experts per token</source><translation>每个 token 使用 {all} 个专家中的 {used} 个</translation></message>
 <message><source>{where}, of {ram} that models may take.</source><translation>{where}，模型可用共 {ram}。</translation></message>
 <message><source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source><translation>{where}，模型可用共 {vram} 显存和 {ram} 内存。</translation></message>
 <message><source>A token comes from the environment (HF_TOKEN); it takes precedence over one saved here.</source><translation>令牌来自环境变量 (HF_TOKEN)；优先于此处保存的令牌。</translation></message>
@@ -1888,6 +1892,10 @@ Other programs: {others}</source><translation>共 {figure}
 <message><source>Open Hearth</source><translation>打开 Hearth</translation></message>
 <message><source>Quit</source><translation>退出</translation></message>
 <message><source>Copy details</source><translation>复制详细信息</translation></message>
+<message><source>Discard</source><translation>放弃</translation></message>
+<message><source>Discard your changes?</source><translation>放弃您的更改？</translation></message>
+<message><source>Keep writing</source><translation>继续编写</translation></message>
+<message><source>What you wrote in this dialog is not saved.</source><translation>您在此对话框中写的内容尚未保存。</translation></message>
 <message><source>Couldn't read the list of models.</source><translation>未能读取模型列表。</translation></message>
 <message><source>No models are known</source><translation>没有已知的模型</translation></message>
 <message><source>No models match</source><translation>没有符合的模型</translation></message>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from support.repetitions import some_daily
 
 from app.desktop.single_instance import SingleInstance
 from app.settings import AppSettings, load_settings
-from app.startup import terminal
+from app.startup import bootstrap, terminal
 from app.startup.bootstrap import folders_in
 from app.startup.command_line import main
 from engine.service import protocol
@@ -215,6 +216,19 @@ def test_a_polite_kill_closes_it_too(programs: list[subprocess.Popen[str]], tmp_
 
 
 @pytest.mark.gui
+def test_no_keyboard_interrupt_is_raised_while_qt_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(terminal, "why_no_window", lambda: "")
+    monkeypatch.setattr(bootstrap, "run", lambda *_: seen.append(signal.getsignal(signal.SIGINT)) or 0)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main([]) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+        gc.enable()
+    assert seen == [signal.SIG_DFL]
+
+
 def test_damaged_settings_and_a_fault_of_our_own_are_told_and_the_program_goes_on(
     programs: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from person import Arrive, Person
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPointF, QStandardPaths, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QFileDialog
 from support.shown_text import numbers_in
@@ -57,6 +57,18 @@ def choose(person: Person, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     person.window.commands.run("import_chats")
     dialog = dialog_of(person, ImportDialog)
     (dialog.folder_button if path.is_dir() else dialog.file_button).click()
+
+
+def test_the_file_dialog_starts_in_a_folder_that_exists(
+    arrive: Arrive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Path] = []
+    monkeypatch.setattr(QStandardPaths, "writableLocation", lambda _: str(tmp_path / "Downloads"))
+    person = arrive()
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *given: (started.append(Path(given[2])), ([], ""))[1])
+    person.window.commands.run("import_chats")
+    dialog_of(person, ImportDialog).file_button.click()
+    assert started == [Path.home()]
 
 
 def test_chats_of_another_program_arrive_and_go_again(

@@ -51,3 +51,9 @@ def test_a_sentence_is_shown_in_the_users_language(monkeypatch: pytest.MonkeyPat
     assert in_users_language(valued.format(what="/a/b", why="No space")) == "/a/b, und zwar No space."
     assert in_users_language("Something else.") == "Something else."
     assert describe(LibraryError(plain, "Close the other one."), during="download").sentence == "Ein Satz."
+
+
+def test_a_file_that_was_cut_is_told_in_megabytes() -> None:
+    said = library_messages.remark("Its file a.gguf has 9000000 bytes; it had 34845504 bytes when it was imported.")
+    assert "9\u202fMB" in said
+    assert "35\u202fMB" in said

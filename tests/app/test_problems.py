@@ -86,3 +86,18 @@ def test_a_newer_one_of_a_kind_takes_the_olders_place(board: Board) -> None:
     p.report("import", said("Second"))
     p.solve("import")
     assert board.title == ""
+
+
+def test_what_goes_wrong_in_the_background_does_not_cover_unsaved_chats(board: Board) -> None:
+    p = board.problems
+    p.show_chat("a")
+    p.report("store", said("Not saved"))
+    p.report("models", said("No list of downloads"))
+    assert board.title == "Not saved"
+    p.report("store", said("Still not saved"))
+    assert board.title == "Still not saved"
+    p.report("answer", said("Not finished"), "a")
+    assert board.title == "Not finished", "the user waits for it"
+    p.solve("answer", chat="a")
+    p.solve("store")
+    assert board.title == "No list of downloads"

@@ -356,3 +356,21 @@ def test_an_embedding_model_is_no_choice_for_a_project(arrive: Arrive) -> None:
     names = [name for _, name in new_project(person, "Thesis")._choices.models]
     assert "Answers" in names
     assert "Vectors" not in names
+
+
+def test_escape_does_not_discard_a_written_text_without_a_question(arrive: Arrive) -> None:
+    person = arrive()
+    dialog = new_project(person, "Rome")
+    QTest.keyClicks(dialog.instructions, "Answer in rhymes")
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    click(opened(person, ConfirmDialog).safe)
+    person.wait(lambda: QApplication.activeModalWidget() is dialog)
+    assert dialog.instructions.toPlainText() == "Answer in rhymes"
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    click(opened(person, ConfirmDialog).danger)
+    person.wait(lambda: QApplication.activeModalWidget() is None)
+    person.window.commands.run("new_project")
+    QTest.keyClicks(opened(person, FolderDialog).field, "Empty")
+    click(opened(person, FolderDialog).confirm)
+    QTest.keyClick(opened(person, ProjectDialog), Qt.Key.Key_Escape)
+    person.wait(lambda: QApplication.activeModalWidget() is None)

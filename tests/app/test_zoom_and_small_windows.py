@@ -20,6 +20,7 @@ from app.tools.tool_offer import ToolOffer
 from app.ui.look import language, theme
 from app.ui.widgets import floating
 from app.ui.widgets.controls import Button, Label
+from app.ui.window_frame import WindowFrame
 
 pytestmark = pytest.mark.gui
 
@@ -158,6 +159,14 @@ def test_nothing_is_cut_in_german_in_the_smallest_window(qapp: QApplication, qtb
             room.window.deleteLater()
     finally:
         language.use_language("en")
+
+
+@pytest.mark.parametrize("stored", ["", "of another screen"])
+def test_the_first_window_fits_a_small_screen(qapp: QApplication, monkeypatch: pytest.MonkeyPatch, stored: str) -> None:
+    monkeypatch.setattr(floating, "most_of_screen", lambda window: SCREEN * 0.9)
+    window = WindowFrame()
+    window.restore_geometry(stored)
+    assert window.size().boundedTo(SCREEN) == window.size()
 
 
 @pytest.mark.parametrize("place", some_daily(PLACES, RESIZABLE))

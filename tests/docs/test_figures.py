@@ -425,7 +425,12 @@ def said() -> list[tuple[str, str]]:
     again = suite["again"]
     of = f"Of the {again['files_changed']} files changed since then, {again['files']} ran again on 29 November"
     rows.append(("installing.md", of))
-    rows.append(("installing.md", f"{again['passed']} tests passed, {len(again['failed'])} failed. The other"))
+    rows.append(("installing.md", f"{again['passed']} tests passed, {len(again['failed'])} failed."))
+    later = suite["later"]
+    rows.append(("installing.md", f"{later['files']} changed later and passed ({later['passed']} tests)"))
+    built = record("installer-2026-11-22")["again"]
+    sizes = [f"{built[f'{name}_bytes'] / 1e6:,.0f} MB" for name in ("program", "tarball", "deb")]
+    rows.append(("installing.md", "the program took {}, the tarball {} and the .deb {}".format(*sizes)))
     rows.append(("installing.md", f"After a set-up of {set_up:.0f} s from an empty cache folder"))
     rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
     program = record("windows-wine-program-2026-11-28")

@@ -160,7 +160,8 @@ def figures(soak: Soak, began: float) -> dict[str, Any]:
         "tokens": soak.tokens, "answers": soak.asked - soak.kills, "kills": soak.kills, "closed": soak.closed,
         "warm restarts": soak.warm, "tokens read from disk": soak.replay.restored,
         "guessed and accepted": soak.guesses, "logits compared": soak.replay.rows, "faults": soak.replay.faults,
-        "seconds": round(time.monotonic() - began), "load_average": round(os.getloadavg()[0], 1),
+        "seconds": round(time.monotonic() - began),
+        "load_average": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
     }  # fmt: skip
 
 

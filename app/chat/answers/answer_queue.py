@@ -192,7 +192,7 @@ class AnswerQueue(QObject):
     def _failed(self, client: Answerer, why: protocol.Failed | EngineDied) -> None:
         answer = self._running_at(client)
         if answer is not None:
-            self._end_running(MessageState.INTERRUPTED if isinstance(why, EngineDied) else MessageState.FAILED)
+            self._end_running(MessageState.FAILED)
             self.failed.emit(answer, why)
 
     # --- the end of an answer

@@ -23,8 +23,8 @@ class MessageState(StrEnum):
     WRITING = "writing"  # being generated; in the store at start: the program was killed
     CANCELLED = "cancelled"  # the user pressed Stop; the partial text is kept
     LENGTH = "length"  # token limit or end of the context reached
-    FAILED = "failed"  # the engine failed; the partial text is kept
-    INTERRUPTED = "interrupted"  # program or engine died during the answer; the partial text is kept
+    FAILED = "failed"  # the engine failed or died; the partial text is kept
+    INTERRUPTED = "interrupted"  # Hearth ended during the answer; the partial text is kept
 
 
 def new_id() -> str:

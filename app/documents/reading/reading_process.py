@@ -113,7 +113,8 @@ def _confine() -> None:
         own = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), getattr(sys, "_MEIPASS", sys.prefix)}
         if confined.can_confine():
             with contextlib.suppress(OSError):  # an unusual system: the other bounds hold
-                confined.confine(reads=(*sorted(own), *sys.path, *_FONTS), denies_all_sockets=True)
+                # the packaged program's own file holds its modules
+                confined.confine((*sorted(own), sys.executable, *sys.path, *_FONTS), denies_all_sockets=True)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ class ChatPage(QFrame):
     stop_requested = Signal()
     note_requested = Signal(str)  # text to add to the notes of the project
     title_menu = Signal(str)
-    menu_requested = Signal(Menu)  # emitted before the title bar's menu opens, so that others can add rows
+    # Emitted before the title bar's menu opens, so that others add rows: pin and folder, what answers obey, exports.
+    menu_requested, answer_rows_requested, exports_requested = Signal(Menu), Signal(Menu), Signal(Menu)
     copied = Signal(str)
     remedy = Signal(str)
     prompt_chosen = Signal(str)
@@ -425,6 +426,10 @@ class ChatPage(QFrame):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Rename"), "pen", lambda: self.title_menu.emit("rename"))
         self.menu_requested.emit(menu)
+        menu.addSeparator()
+        self.answer_rows_requested.emit(menu)
+        menu.addSeparator()
+        self.exports_requested.emit(menu)
         menu.add(tr("Copy chat as Markdown"), "copy", self.copy_chat)
         menu.addSeparator()
         menu.add(tr("Delete"), "trash", lambda: self.title_menu.emit("delete"), token="bad")

@@ -13,6 +13,7 @@ from app.chat.answers.mode_rates import MEASURED_MODES
 from app.chat.chat_turns import STILL_ANSWERING
 from app.chat.side_by_side import ModelChoice
 from app.chat.store.conversation import Message, siblings
+from app.clients.engine_status import Phase
 from app.clients.servers import Place
 from app.models.model_rows import STARTER, ModelRow
 from app.translation import tr
@@ -57,7 +58,7 @@ class Comparing(QObject):
         ]
         local = [one for one in models if isinstance(one, ModelRow) and one.installed is not None]
         here = [ModelChoice(one.name, model if one.in_use else _as_loaded(one)) for one in local]
-        if name and not any(one.in_use for one in local):
+        if name and chat.status.phase is not Phase.FAILED and not any(one.in_use for one in local):
             here.insert(0, ModelChoice(name, model))
         return sorted(here, key=lambda choice: choice.model != model) + choices
 

@@ -104,6 +104,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         self._fill()
         first = store.own or store.things
         self.show_thing(first[0].id)
+        self._focus_list()
         resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
 
     def _build(self) -> None:
@@ -176,6 +177,12 @@ class PresetStoreDialog(QDialog, Generic[T]):
             row.show()
         self.export_button.setEnabled(bool(self.store.own))
         self.new.setEnabled(not self.store.is_full)
+
+    def _focus_list(self) -> None:
+        """Focus the row of the shown preset; else Qt focuses Import, which a space would press."""
+        for row in self.rows():
+            if row.property("thing") == self.current:
+                row.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def show_thing(self, thing_id: str) -> None:
         self.flush()

@@ -33,7 +33,7 @@ from app.ui.widgets.flow import Flow
 from app.ui.widgets.pick_row import PickRow
 from app.ui.widgets.search_field import SearchField
 from app.ui.widgets.switches import Segments
-from app.units import NARROW
+from app.units import NARROW, seconds
 
 WIDE, HIGH, BESIDE, ROW = 940, 740, 292, 28
 # A token of at least this probability has this wash.
@@ -174,7 +174,8 @@ class TokenDetails(QFrame):
 
     def _show_cost(self, record: Inspection, place: int) -> None:
         row, run = record.rows[place], record.rows[place].get("run")
-        facts = [(tr("Time"), f"{figure(row['us'])}{NARROW}µs")] if row["us"] else []
+        us = row["us"]
+        facts = [(tr("Time"), f"{figure(us)}{NARROW}µs" if us < 10_000 else seconds(us / 1e6))] if us else []
         if (n_bytes := row.get("bytes")) is not None:
             size, unit = (n_bytes / 1e9, "GB") if n_bytes >= 1e9 else (n_bytes / 1e6, "MB")
             facts.append((tr("Bytes read"), f"{figure(size, '.1f')}{NARROW}{unit}"))

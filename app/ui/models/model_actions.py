@@ -111,7 +111,7 @@ class ModelActions(QObject):
                 c.cancel_prepare()
             case "verify":
                 c.verify(row.id)
-            case "delete":
+            case "delete" | "remove":
                 ask_remove(self.page, row, lambda: c.remove(row_id))
             case "details":
                 dialog = DetailsDialog(self.page, row)

@@ -13,7 +13,7 @@ from PySide6.QtGui import QFontMetrics, QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.library_messages import REMARKS, in_users_language
+from app.library_messages import remark
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
@@ -76,7 +76,9 @@ def main_actions(row: ModelRow) -> tuple[str, ...]:
         if row.installed.state == "broken":
             if row.installed.owned and row.installed.repo:
                 return ("repair",)
-            return ("download",) if row.entry is not None else ("delete",)
+            if row.entry is not None:
+                return ("download",)
+            return ("delete" if row.installed.owned else "remove",)
         if row.estimate is not None and row.estimate.fits == "no":
             return ("fits",)
         if row.kind == "embedding":
@@ -95,6 +97,7 @@ def can_prepare(row: ModelRow) -> bool:
 ACTION_TEXTS = {
     "download": noted("Download"), "fits": noted("What would fit?"), "chat": noted("Chat"), "unload": noted("Unload"),
     "prepare": noted("Prepare"), "retry": noted("Try again"), "delete": noted("Delete"), "repair": noted("Repair"),
+    "remove": noted("Remove from list"),
 }  # fmt: skip
 DEAF_MS = 1000  # how long a button ignores clicks if it appears where Cancel was pressed
 GLYPHS = {
@@ -230,13 +233,13 @@ class ModelCard(CardFrame):
         if row.download is not None and (why := model_labels.stopped_why(row.download)):
             return why, "bad" if row.download.state == "failed" else "warn"
         if row.installed is not None and row.installed.state == "broken":
-            return row.installed.reason, "bad"
+            return remark(row.installed.reason), "bad"
         if row.estimate is not None and row.estimate.fits == "no":
             return model_labels.short_of(row.estimate), ""
         if row.estimate is not None and row.reads_disk:
             return model_labels.from_disk(row.estimate), ""
         if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
-            return in_users_language(row.installed.reason, REMARKS), ""
+            return remark(row.installed.reason), ""
         if row.installed is not None and row.installed.origin == "shipped" and not row.summary:
             return tr(SHIPPED), ""
         return row.summary, ""

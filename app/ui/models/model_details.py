@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.clients.engine_status import translated
-from app.library_messages import REMARKS, in_users_language
+from app.library_messages import remark
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
@@ -82,17 +82,18 @@ class DetailsDialog(Dialog):
             (tr("Size"), gigabytes(row.n_bytes) if row.n_bytes else ""),
         ]
         if entry is not None:
-            share = entry.sparsity.active_share
-            active = (
-                tr("about {share}% per token", share=figure(100 * share, ".0f"))
-                if share is not None
-                else tr("all (dense model)")
-            )
+            share, shape = entry.sparsity.active_share, entry.shape
+            if share is not None:
+                active = tr("about {share}% per token", share=figure(100 * share, ".0f"))
+            elif shape.n_experts:
+                active = tr("{used} of {all} experts per token", used=shape.n_experts_used, all=shape.n_experts)
+            else:
+                active = tr("all (dense model)")
             source = entry.sparsity.source_note or tr(_SOURCES[entry.sparsity.source])
             facts += [
                 (tr("Neurons in use"), active),
                 (tr("Source"), source if share is not None else ""),
-                (tr("Context"), tr("up to {max_context} tokens", max_context=figure(entry.shape.max_context))),
+                (tr("Context"), tr("up to {max_context} tokens", max_context=figure(shape.max_context))),
                 (tr("Repository"), entry.repo),
                 (tr("Predictors"), entry.predictor_repo),
                 (
@@ -106,7 +107,7 @@ class DetailsDialog(Dialog):
                 (tr("Folder"), model.folder),
                 (tr("Origin"), tr(ORIGINS[model.origin])),
                 (tr("Prepared"), model.prepared),
-                (tr("State"), in_users_language(model.reason, REMARKS) if model.state != "ready" else ""),
+                (tr("State"), remark(model.reason) if model.state != "ready" else ""),
             ]
         return [(name, value) for name, value in facts if value]
 

@@ -224,6 +224,8 @@ class ImportDialog(Dialog):
         self.add_close(tr("Cancel"))
         self.add = self.add_button(Button(tr("Add"), "primary"))
         self.add.clicked.connect(self._choose)
+        self.add.setDefault(True)  # the file is already chosen
+        self.add.setFocus()
 
     def _explain(self, copy: bool) -> None:
         self.says.setText(

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.clients.servers import Place
+from app.library_messages import remark
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import tr
@@ -252,7 +253,7 @@ def about(row: Entry) -> str:
         return f"{row.model}\n{row.server.name} · {row.server.host}"
     lines = [row.name]
     if row.installed is not None and row.installed.state != "ready" and row.installed.reason:
-        lines.append(row.installed.reason)
+        lines.append(remark(row.installed.reason))
     elif row.estimate is not None:
         lines.append(model_labels.place(row.estimate))
         lines.append(", ".join(part for part in row.speed if part.strip("–")))

@@ -48,7 +48,7 @@ class ChatProjects(QObject):
         line.project_requested.connect(self.open_settings)
         line.instructions_requested.connect(self.edit_instructions)
         self._page.note_requested.connect(self.add_note)
-        self._page.menu_requested.connect(
+        self._page.answer_rows_requested.connect(
             lambda menu: menu.add(tr("Instructions for this chat…"), "chat", self.edit_instructions)
         )
         setup.changed.connect(self.show)

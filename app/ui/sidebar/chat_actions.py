@@ -76,10 +76,14 @@ class ChatActions(QObject):
             self.do(act, chat.id)
 
     def add_rows(self, menu: Menu) -> None:
-        """Add the actions on the visible chat, except renaming and deleting."""
-        chat = self._shown()
-        if chat is not None:
+        """Add pinning and folders of the visible chat."""
+        if chat := self._shown():
             chat_menus.add_rows(menu, self._list, chat)
+
+    def add_exports(self, menu: Menu) -> None:
+        """Add exports of the visible chat."""
+        if chat := self._shown():
+            chat_menus.add_exports(menu, self._list, chat)
 
     def _step(self, step: int) -> None:
         if chat := self._list.neighbour(step):
@@ -222,11 +226,17 @@ class ChatActions(QObject):
 
 
 def _downloads() -> Path:
-    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DownloadLocation))
+    return _folder(QStandardPaths.StandardLocation.DownloadLocation)
 
 
 def _documents() -> Path:
-    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
+    return _folder(QStandardPaths.StandardLocation.DocumentsLocation)
+
+
+def _folder(kind: QStandardPaths.StandardLocation) -> Path:
+    """Return a folder of the user; their home folder if it is missing: file dialogs would take it for a name."""
+    found = Path(QStandardPaths.writableLocation(kind))
+    return found if found.is_dir() else Path.home()
 
 
 def _with_ending(path: Path, ending: str) -> Path:

@@ -22,16 +22,20 @@ def chat_menu(view: ChatList, chat: Conversation) -> Menu:
     menu.add(tr("Rename"), "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
     add_rows(menu, view, chat)
     menu.addSeparator()
+    add_exports(menu, view, chat)
+    menu.addSeparator()
     menu.add(tr("Delete"), "trash", lambda: view.delete_requested.emit(chat.id), keys("delete_in_list"), "bad")
     return menu
 
 
 def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
-    """Add pinning, folders and export; also used by the title bar's menu."""
+    """Add pinning and folders; also used by the title bar's menu, like `add_exports`."""
     pin = (tr("Unpin"), "unpin") if chat.pinned else (tr("Pin"), "pin")
     menu.add(*pin, lambda: view.placed.emit(chat.id, not chat.pinned, chat.folder))
     _add_folders(menu, view, chat)
-    menu.addSeparator()
+
+
+def add_exports(menu: Menu, view: ChatList, chat: Conversation) -> None:
     menu.add(tr("Print or export"), "put", lambda: view.asked.emit("print_chat", chat.id))
     menu.add(tr("Export as Markdown"), "put", lambda: view.asked.emit("export_markdown", chat.id))
     menu.add(tr("Export as JSON"), "put", lambda: view.asked.emit("export_json", chat.id))

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
     QLineEdit,
+    QPlainTextEdit,
     QScrollArea,
     QVBoxLayout,
     QWidget,
@@ -25,7 +26,7 @@ from app.ui.look import compositor, theme
 from app.ui.look.painting import antialiased, outline
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.floating import PAD, paint_floating
+from app.ui.widgets.floating import PAD, confirm, paint_floating
 from app.ui.widgets.switches import Segments
 
 HIGHEST = 0.86  # of the height of its parent window
@@ -98,6 +99,18 @@ class Dialog(QDialog):
             self.return_pressed()  # Qt would press the default, the safe button, and drop what was entered
         else:
             super().keyPressEvent(event)
+
+    def reject(self) -> None:
+        """Close. Ask first if a text of several lines would be lost, unless the program ends."""
+        owner, texts = self.parentWidget(), self.findChildren(QPlainTextEdit)
+        is_lost = any(text.document().isModified() and not text.isReadOnly() for text in texts)
+        if not is_lost or owner is None or not owner.window().isVisible():
+            super().reject()
+            return
+        lost = tr("What you wrote in this dialog is not saved.")
+        confirm(
+            self, tr("Discard your changes?"), lost, tr("Keep writing"), tr("Discard"), lambda: QDialog.reject(self)
+        )
 
     def return_pressed(self) -> None:
         """Handle Return in a field or on a switch of a dialog with a safe button: do nothing. Subclasses continue."""

@@ -43,14 +43,14 @@ def announce(widget: QWidget, words: str) -> None:
     QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, words))
 
 
-def most_of_screen(dialog: QWidget) -> QSize:
-    """Return the largest size of a dialog: 90 % of its screen, so that its last row stays reachable."""
-    return dialog.screen().availableSize() * 0.9
+def most_of_screen(window: QWidget) -> QSize:
+    """Return the largest size of a new window: 90 % of its screen, so that its last row stays reachable."""
+    return window.screen().availableSize() * 0.9
 
 
-def resize_within_screen(dialog: QWidget, width: int, height: int) -> None:
-    """Resize a dialog, to at most `most_of_screen`."""
-    dialog.resize(QSize(width, height).boundedTo(most_of_screen(dialog)))
+def resize_within_screen(window: QWidget, width: int, height: int) -> None:
+    """Resize a window, to at most `most_of_screen`."""
+    window.resize(QSize(width, height).boundedTo(most_of_screen(window)))
 
 
 def set_smallest(dialog: QWidget, width: int, height: int) -> None:

@@ -246,19 +246,17 @@ class ExpertSlots:
 
     def _best(self, most: int) -> list[Move]:
         """Return the exchanges that gain most and enough, at most one per layer."""
-        resident = self._resident != 0
-        cold = np.where(resident, -np.inf, self.heat)
-        hot = np.where(resident, self.heat, np.inf)
-        best, worst = cold.max(axis=1), hot.min(axis=1)
-        with np.errstate(invalid="ignore"):
-            gains = np.where(self._moves, best - HYSTERESIS * worst, -np.inf)
+        cold = np.where(self._resident, -np.inf, self.heat)
+        hot = np.where(self._resident, self.heat, np.inf)
+        coming, leaving = cold.argmax(axis=1), hot.argmin(axis=1)
+        layers = np.arange(len(self.heat))
+        gains = np.where(self._moves, cold[layers, coming] - HYSTERESIS * hot[layers, leaving], -np.inf)
         order = np.argsort(-gains, kind="stable")[:most]
-        found = []
-        for layer in order[gains[order] > LEAST_GAIN * self._growth[0]].tolist():
-            leaving = int(hot[layer].argmin())
-            slot = int(np.flatnonzero(self.expert_in[layer] == leaving)[0])
-            found.append(Move(layer, slot, int(cold[layer].argmax())))
-        return found
+        order = order[gains[order] > LEAST_GAIN * self._growth[0]]
+        return [
+            Move(layer, int((self.expert_in[layer] == left).argmax()), expert)
+            for layer, left, expert in zip(order.tolist(), leaving[order], coming[order].tolist(), strict=True)
+        ]
 
     def close(self) -> None:
         """Release the memory of exchanges, but not the slots. Idempotent."""

@@ -104,7 +104,7 @@ def file_problem(model: StoredModel, folder: Path) -> str:
                 return f"Its file {file.name} is missing."
             return f"Its file {file.name} cannot be read: {error.strerror or error}."
         if found.st_size != file.n_bytes:
-            return f"Its file {file.name} has {found.st_size} bytes; it had {file.n_bytes} when it was imported."
+            return f"Its file {file.name} has {found.st_size} bytes; it had {file.n_bytes} bytes when it was imported."
     return ""
 
 

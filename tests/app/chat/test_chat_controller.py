@@ -134,7 +134,7 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_answers_again(make_des
     desk.controller.send("words 100000 pace 0.005")
     desk.wait(lambda: "word5 " in desk.last.text)
     kill(desk.pid)
-    desk.wait(lambda: desk.last.state is MessageState.INTERRUPTED)
+    desk.wait(lambda: desk.last.state is MessageState.FAILED)
     kept = desk.last.text
     assert kept.startswith("word0 word1 ")
     assert desk.problem is not None
@@ -148,7 +148,7 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_answers_again(make_des
     desk.controller.stop()
     desk.wait(lambda: desk.last.state is MessageState.CANCELLED)
     desk.close()
-    assert [m.state for m in desk.stored()] == [MessageState.COMPLETE, MessageState.INTERRUPTED, MessageState.CANCELLED]
+    assert [m.state for m in desk.stored()] == [MessageState.COMPLETE, MessageState.FAILED, MessageState.CANCELLED]
     assert desk.stored()[1].text == kept
 
 
@@ -344,6 +344,26 @@ def test_the_last_chat_is_opened_again(make_desk: MakeDesk) -> None:
     again = make_desk(settings=AppSettings(last_conversation=chat.id))
     again.wait(lambda: again.opened)
     assert again.shown == shown
+
+
+def test_after_a_kill_the_chat_that_was_being_answered_is_opened(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.say("first")
+    first = desk.opened
+    desk.controller.new_chat()
+    desk.say("second")
+    second = desk.opened
+    assert first is not None
+    assert second is not None
+    desk.close()
+    store, _ = Store.rescue(desk.path)
+    store.append(second.id, Message(Role.ASSISTANT, "half an", state=MessageState.WRITING))
+    store.close()
+    again = make_desk(settings=AppSettings(last_conversation=first.id))
+    again.wait(lambda: again.opened)
+    assert again.opened is not None
+    assert again.opened.id == second.id
 
 
 def test_what_is_typed_before_the_chats_are_open_stays_in_the_new_chat(

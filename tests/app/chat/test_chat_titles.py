@@ -28,6 +28,8 @@ def exchange(question: str, answer: str = "An answer.") -> list[Message]:
         ("```python\nprint(1)\n```\nWhat is this?", "What is this?"),
         ("湿度センサーのメモを書いて", "湿度センサーのメモを書いて"),
         ("Highland cows are nice", "Highland cows are nice"),
+        ("Hi there! How do herons nest?", "How do herons nest"),
+        ("hello there", "hello there"),
         ("", ""),
     ],
 )

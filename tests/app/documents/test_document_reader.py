@@ -234,9 +234,12 @@ def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock of version 3 or newer")
 def test_the_process_reads_no_file_of_the_user_writes_nothing_and_has_no_socket(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
+    for name in ("secret", "program"):
+        (tmp_path / name).write_text("text")
     script = (
-        "import socket, sys\nfrom app.documents.reading import reading_process\nreading_process._confine()\n"
+        "import socket, sys\nfrom app.documents.reading import reading_process\n"
+        "sys.executable = sys.argv[1].replace('secret', 'program')\nreading_process._confine()\n"
+        "open(sys.executable)  # the packaged program's file holds its modules\n"
         "for act in (lambda: open(sys.argv[1]), lambda: open(sys.argv[1] + '2', 'w'), lambda: socket.socket(),\n"
         "            lambda: socket.socket(socket.AF_UNIX), lambda: open('/etc/passwd')):\n"
         "    try:\n        act()\n    except PermissionError:\n        print('denied')\n"

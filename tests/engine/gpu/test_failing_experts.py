@@ -107,6 +107,16 @@ def test_a_batch_wherever_experts_are_and_move(
     model.close()
 
 
+@pytest.mark.parametrize("n_there", [2, N_EXPERTS])
+def test_neurons_of_experts_are_counted_as_on_the_cpu(tiny: Loaded, n_there: int) -> None:
+    gpu = FakeGpu()
+    ours = put_on_gpu(gpu, *tiny, "dense", some_experts(tiny[0], [n_there] * tiny[0].n_layers))
+    logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    np.testing.assert_array_equal(ours.counters.layers, by_cpu(*tiny, "dense", TOKENS)[1].layers)
+    ours.close()
+    gpu.close()
+
+
 def some_there(config: ModelConfig) -> list[Any]:
     return some_experts(config, [2] * config.n_layers)
 

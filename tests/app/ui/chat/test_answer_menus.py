@@ -264,6 +264,7 @@ def test_a_persona_is_made_changed_deleted_and_brought_back(arrive: Arrive) -> N
     person = ready(arrive)
     store = menus(person).setup.choices.personas
     dialog = menus(person).edit_personas()
+    person.wait(lambda: dialog.focusWidget() in dialog.rows())  # a space does not press Import
     editor: Any = dialog.editor
     assert not dialog.name.isEnabled(), "those of Hearth's stay as they are"
     assert editor.field.isReadOnly()

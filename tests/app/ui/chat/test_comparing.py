@@ -72,6 +72,13 @@ def compared(person: Person, text: str = "one two", *models: str) -> None:
     person.wait(lambda: not run.is_running and person.hearth.engine.is_ready)
 
 
+def test_a_model_that_could_not_be_loaded_is_not_offered_as_the_loaded_one(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    person.hearth.controller.switch.use("fake-missing")
+    person.wait(lambda: person.hearth.controller.status.phase is Phase.FAILED)
+    assert [choice.model for choice in dialog_of(person)._offered].count("fake-missing") == 1
+
+
 def test_the_draft_is_answered_by_three_and_one_is_chosen(arrive: Arrive) -> None:
     person = with_models(arrive)
     compared(person, "one two", "fake", "fake-missing", "fake-as-Bamboo")

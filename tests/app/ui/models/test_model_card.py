@@ -82,6 +82,7 @@ STATES: list[tuple[str, ModelRow, tuple[str, ...], str]] = [
     ("in use", row(model=MINE, in_use="SparseLLM/p"), ("more", "unload"), "In use"),
     ("broken", row(model=replace(MINE, state="broken", reason="A file is missing.", repo="o/r")), ("more", "repair"),
      "A file is missing"),
+    ("gone", replace(row(model=replace(MINE, state="broken", owned=False)), entry=None), ("more", "remove"), "Broken"),
 ]  # fmt: skip
 each = pytest.mark.parametrize(("name", "shown", "actions", "words"), STATES, ids=[state[0] for state in STATES])
 

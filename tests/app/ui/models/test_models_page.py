@@ -23,9 +23,10 @@ from app.problems import Problems
 from app.ui.look import theme
 from app.ui.models.model_details import DetailsDialog
 from app.ui.models.model_dialogs import FitDialog, ImportDialog, PrepareDialog, RepairDialog, TokenDialog
+from app.ui.widgets.controls import Label
 from app.ui.widgets.floating import ConfirmDialog, Toast
 from app.user_messages import UserMessage
-from engine.library.records import Download, HubModel
+from engine.library.records import Download, HubModel, ModelShape, Sparsity
 
 pytestmark = pytest.mark.gui
 
@@ -253,6 +254,19 @@ def test_details_say_why_it_fits_and_offer_what_can_be_done(enter: Enter) -> Non
     assert told == [("prosparse-13b", "delete")]
 
 
+def test_details_of_a_mixture_name_its_experts(enter: Enter) -> None:
+    shape = ModelShape(
+        "lfm2_moe", "silu-glu", 24, 2048, 1792, 32, 8, 64, 128000, 128000, n_experts=32, n_experts_used=4
+    )
+    library = FakeLibrary(0)
+    library.catalogue.append((entry("Mixture", shape=shape, sparsity=Sparsity(), rank=0), estimate()))
+    room = enter(library)
+    QTest.mouseClick(room.card("mixture"), Qt.MouseButton.LeftButton, pos=QPoint(30, 30))
+    dialog = room.dialog(DetailsDialog)
+    said = [label.accessibleName() for label in dialog.findChildren(Label)]
+    assert "Neurons in use: 4 of 32 experts per token" in said
+
+
 def test_the_menu_of_a_card_offers_only_what_can_be_done(enter: Enter) -> None:
     room = enter(owning())
 
@@ -396,6 +410,16 @@ def _drop(room: ModelsRoom, path: str) -> None:
     assert room.page.overlay.isVisible()
     room.page.dropEvent(QDropEvent(QPointF(at), Qt.DropAction.CopyAction, data, buttons, keys))
     assert not room.page.overlay.isVisible()
+
+
+def test_return_adds_the_chosen_file(enter: Enter, tmp_path: Path) -> None:
+    room = enter()
+    path = str(tmp_path / "a.gguf")
+    _drop(room, path)
+    dialog = room.dialog(ImportDialog)
+    room.wait(lambda: dialog.focusWidget() is not None)
+    QTest.keyClick(dialog.focusWidget(), Qt.Key.Key_Return)
+    room.wait(lambda: room.library.jobs("import") == [{"path": path, "copy": False}])
 
 
 @pytest.mark.parametrize("copy", [False, True])
