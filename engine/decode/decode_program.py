@@ -174,7 +174,7 @@ class DecodeProgram:
         """Append up to `most_tokens` tokens to the cache; return the logits [n, V] after each.
 
         They equal those of `step`, to the bit. Raises: as `step`, and HostMemoryError.
-        Cost: by codec, four tokens take 1.3 to 2.6 times as long as one, eight tokens 2 to 5 times (two threads, EPYC).
+        Cost: eight tokens take 2 to 5 times as long as one, 16 tokens 4 to 9 times (one thread, EPYC).
         """
         program = self.program_for(cache.layout)
         if len(tokens) == 1:

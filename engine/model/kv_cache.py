@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
-MOST_TOKENS_OF_RUN = 8  # that a compiled program appends together, with a state after each
+MOST_TOKENS_OF_RUN = 16  # that a compiled program appends together, with a state after each
 MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
 _COPIED_POSITIONS = 4096  # at once
 

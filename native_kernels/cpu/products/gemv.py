@@ -20,14 +20,26 @@ from native_kernels.cpu.products.row_dots import (
     Codec,
     emit_dots,
     emit_dots_of_several,
+    emit_total,
     rows_at_once,
 )
 from native_kernels.cpu.runtime.call import ALIGNMENT, Call, Listed, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.side_by_side import BLOCKS, tokens_here
-from native_kernels.cpu.runtime.simd import Rows, get_float, get_int, get_int32, put_float
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    Rows,
+    get_float,
+    get_int,
+    get_int32,
+    i64,
+    operation,
+    put_float,
+    room,
+)
 
 GRAIN = 16  # rows: one cache line of results
+PART_BYTES = 16 << 10  # of the vectors that are multiplied at once: they stay in the L1 cache, beside the rows
 TILE_BYTES = 64 << 10  # of weights that stay in a core's L2 cache, beside the vectors
 
 
@@ -97,32 +109,45 @@ def _gemv(codec: str) -> Kernel:
 
 
 def _gemv_of_several(codec: str) -> Kernel:
-    of_four, of_three, of_two, of_one = (emit_dots_of_several(CODECS[codec], n) for n in (4, 3, 2, 1))
+    of = CODECS[codec]
+    steps_of, rest_of, total = emit_dots_of_several(of), emit_dots_of_several(of, is_rest=True), emit_total(of)
+    most, step_columns, sums_bytes = rows_at_once(of), of.step_columns, 4 * LANES * of.sums()
+    part = max(1, PART_BYTES // (most * (4 if of.vector == "f32" else 1)) // step_columns)  # steps
+    part_bytes = part * of.step_bytes
+
+    @operation(i64)
+    def sums_of_tile(b: Any) -> Any:
+        return room(b, GRAIN * most * sums_bytes)
 
     def several(args: int, lo: int, hi: int, worker: int) -> None:
-        """Do as run_side_by_side with gemv, for whole matrices only; read each row once for up to four tokens."""
+        """Do as run_side_by_side with gemv, for whole matrices only; read each row once for up to `most` tokens.
+
+        Rows are multiplied part by part, so that the parts of the vectors stay in the core's first-level cache.
+        """
         used, tile, block = tokens_here(args), get_int(args + 24), get_int(args + BLOCKS)
         w, stride, d, bias = get_int(block), get_int(block + 8), get_int(block + 32), get_int(block + 48)
-        ahead = stride * max(1, get_int(block + 56) >> 32)
-        last = w + stride * (hi - 1)
+        ahead = stride * (max(1, ON_THE_WAY // min(part_bytes, stride)) if get_int(block + 56) >> 32 != 0 else 1)
+        steps, end_of_all, sums = d // step_columns, w + stride * (hi - 1), sums_of_tile()
         at = lo
         while at < hi:
             end = min(hi, at + tile)
             done = 0
             while done < used:
                 left, blocks = used - done, args + BLOCKS + 8 * done
-                n = 3 if left == 5 else min(left, 4)  # 3 and 2 take less time than 4 and 1
-                for i in range(at, end):
-                    row = w + stride * i
-                    following = min(row + ahead, last)
-                    if n == 4:
-                        of_four(row, following, d, i, blocks)
-                    elif n == 3:
-                        of_three(row, following, d, i, blocks)
-                    elif n == 2:
-                        of_two(row, following, d, i, blocks)
-                    else:
-                        of_one(row, following, d, i, blocks)
+                passes = (left + most - 1) // most
+                n = (left + passes - 1) // passes  # 3 and 2 take less time than 4 and 1
+                for start in range(at, end, GRAIN):
+                    stop = min(end, start + GRAIN)
+                    rows, n_rows = w + stride * start, stop - start
+                    for first in range(0, steps, part):
+                        last = min(steps, first + part)
+                        steps_of(n, rows, n_rows, stride, ahead, end_of_all, d, first, last, blocks, sums)
+                    if steps * step_columns < d:
+                        rest_of(n, rows, n_rows, stride, ahead, end_of_all, d, 0, steps, blocks, sums)
+                    for token in range(n):
+                        out = get_int(get_int(blocks + 8 * token) + OUT_WORD)
+                        for i in range(start, stop):
+                            total(sums + sums_bytes * (n * (i - start) + token), out + 4 * i)
                 done += n
             if bias != 0:
                 for token in range(used):

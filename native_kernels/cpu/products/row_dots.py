@@ -88,7 +88,7 @@ class Codec(Protocol):
 
 
 def rows_at_once(codec: Codec) -> int:
-    """Return how many rows one pass computes."""
+    """Return how many rows one pass computes, or with how many vectors it multiplies one row."""
     return 4 if codec.vector == "f32" else ROWS
 
 
@@ -193,32 +193,69 @@ def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
     return made
 
 
-def emit_dots_of_several(codec: Codec, n_vectors: int) -> Callable[..., Any]:
-    """Return the operation (row, following, d, i, blocks): out [i] of each vector = the row times x [d].
+def emit_dots_of_several(codec: Codec, is_rest: bool = False) -> Callable[..., Any]:
+    """Return the operation (n, rows, n_rows, stride, ahead, end, d, first, last, blocks, sums): add each row times the
+    x [d] of n vectors, at most rows_at_once, to the row's sums for each vector, from step first to last.
 
-    row: address of the row. following: address of the row to prefetch. blocks: address of the addresses of n_vectors
-    blocks of gemv's arguments, which hold each x and out. Additions have the order of emit_dots, so the results are the
-    same to the bit. The row is read and unpacked once: LLVM removes the repeated loads for the later vectors. It could
-    not if a prefetch stood between them, because it assumes that a prefetch may write.
+    rows: address of the first row. ahead: bytes to the row to prefetch, up to the row at address `end`. blocks: address
+    of the addresses of the vectors' blocks of gemv's arguments, which hold each x. sums: address of the codec's sums
+    for each row and vector, which begin with 0 at the first step. is_rest: for what follows step `last` instead. A row
+    is read and unpacked once: LLVM removes the repeated loads for the later vectors. It could not if a prefetch stood
+    between them, because it assumes that a prefetch may write.
     """
 
-    def dots(b: Any, *values: Any) -> None:
-        row, following, d, i, blocks = values
-        arguments = [load(b, offset(b, blocks, 8 * k), I64) for k in range(n_vectors)]
-        xs, outs = ([load(b, offset(b, one, at), I64) for one in arguments] for at in (X_WORD, OUT_WORD))
-        steps = whole(b, d, codec.step_columns)
-        sums = [[[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())]] for _ in xs]
-        with steps_of(b, number(0), steps) as (step, _):
-            at = b.add(following, times(b, step, codec.step_bytes))
-            for line in range(-(-codec.step_bytes // _LINE)):
-                prefetch_near.emit(b, offset(b, at, _LINE * line))
-            for x, of_x in zip(xs, sums, strict=True):
-                codec.step(b, [row], step, x, d, of_x, Asks())
-        for x, out, of_x in zip(xs, outs, sums, strict=True):
-            codec.rest(b, [row], steps, x, d, of_x)
-            store(b, b.add(out, times(b, i, 4)), add_up(b, [one.get(b) for one in of_x[0]]))
+    def dots(b: Any, n_vectors: int, *values: Any) -> None:
+        rows, n_rows, stride, ahead, end, d, first, last, blocks, sums = values
+        xs = [load(b, offset(b, load(b, offset(b, blocks, 8 * k), I64), X_WORD), I64) for k in range(n_vectors)]
+        slots = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in xs]
+        places = [(slot, 4 * LANES * k) for k, slot in enumerate(slot for of_x in slots for slot in of_x)]
+        begins = b.icmp_signed("==", last if is_rest else first, number(0))
+        with steps_of(b, number(0), n_rows) as (i, _):
+            row, between = b.add(rows, b.mul(i, stride)), b.add(sums, times(b, i, 4 * LANES * len(places)))
+            for slot, _at in places:
+                slot.put(b, constant(VF, 0.0))
+            with b.if_then(b.not_(begins)):
+                for slot, at in places:
+                    slot.put(b, load(b, offset(b, between, at), VF))
+            if is_rest:
+                for x, of_x in zip(xs, slots, strict=True):
+                    codec.rest(b, [row], last, x, d, [of_x])
+            else:
+                following = smaller_of(b, b.add(row, ahead), end)
+                with steps_of(b, first, last) as (step, _):
+                    at = b.add(following, times(b, step, codec.step_bytes))
+                    for line in range(-(-codec.step_bytes // _LINE)):
+                        prefetch_near.emit(b, offset(b, at, _LINE * line))
+                    for x, of_x in zip(xs, slots, strict=True):
+                        codec.step(b, [row], step, x, d, [of_x], Asks())
+            for slot, at in places:
+                store(b, offset(b, between, at), slot.get(b))
 
-    made: Callable[..., Any] = operation(void, *[i64] * 5)(dots)
+    def by_number(b: Any, n: Any, *values: Any) -> None:
+        for n_vectors in range(1, rows_at_once(codec) + 1):
+            # In a function of its own: as one of eight loops in a function it spilled registers, and could take three
+            # times as long.
+            name = b.module.get_unique_name(f"dots.{n_vectors}")
+            function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), [I64] * len(values)), name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inner = ir.IRBuilder(function.append_basic_block())
+            dots(inner, n_vectors, *function.args)
+            inner.ret_void()
+            with b.if_then(b.icmp_signed("==", n, number(n_vectors))):
+                b.call(function, values)
+
+    made: Callable[..., Any] = operation(void, *[i64] * 11)(by_number)
+    return made
+
+
+def emit_total(codec: Codec) -> Callable[..., Any]:
+    """Return the operation (sums, out), which stores the product that the codec's sums stand for, as emit_dots does."""
+
+    def total(b: Any, sums: Any, out: Any) -> None:
+        store(b, out, add_up(b, [load(b, offset(b, sums, 4 * LANES * k), VF) for k in range(codec.sums())]))
+
+    made: Callable[..., Any] = operation(void, i64, i64)(total)
     return made
 
 

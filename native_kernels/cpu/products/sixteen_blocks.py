@@ -1,14 +1,13 @@
-"""Products of rows of GGML's q4_0 and mxfp4 with registers of 64 bytes: for row_dots, sixteen blocks per step.
+"""Products of rows of GGML's q4_0, q8_0 and mxfp4 with registers of 64 bytes: for row_dots, sixteen blocks per step.
 
-The products of four blocks are summed as integers in four lanes each, and sixteen blocks are folded to one lane each
-before scales are applied, so that scales cost one multiplication per step. Narrower registers: row_dots.Blocks and
-k_quants.EightBlocks.
+The blocks' bytes are transposed, so that each lane has one block. Scales then cost one multiplication per step, and a
+further vector costs the products alone. Narrower registers: row_dots.Blocks and k_quants.EightBlocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -22,16 +21,19 @@ from native_kernels.cpu.runtime.simd import (
     I16,
     I32,
     I64,
+    ISA,
     VB,
     VF,
     VH,
     VI,
     constant,
     dot_unsigned,
+    external,
     halves_to_floats,
     load,
     number,
     offset,
+    room,
     splat,
     store,
 )
@@ -47,37 +49,30 @@ def _pick_two(b: Any, x: Any, y: Any, places: list[int]) -> Any:
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(places)), places))
 
 
-def _fold(b: Any, x: Any, y: Any, of: Any) -> Any:
-    """Return the pairwise sums of x, then of y; `of`: the lane type, so that pairs of pairs can be added."""
-    x, y = b.bitcast(x, of), b.bitcast(y, of)
-    even, odd = (b.bitcast(_pick_two(b, x, y, list(range(first, 2 * of.count, 2))), VI) for first in (0, 1))
-    return b.add(even, odd)
-
-
 @dataclass(frozen=True)
 class _Vector:
-    """512 columns of the input: for every four blocks the bytes for low and high halves, then scales, and the sums of
-    each 16.
-    """
+    """512 columns of the input, a block in each lane: bytes by four columns, scales, and the sums to begin with."""
 
-    columns: list[tuple[Any, Any]]
+    columns: list[Any]
     scales: Any
-    totals: list[Any]
+    start: Any
 
 
 @dataclass(frozen=True)
 class SixteenBlocks:
-    """A codec of row_dots: blocks of a scale and 32 quants in 16 bytes; number = scale * (level - offset).
+    """A codec of row_dots: blocks of a scale and 32 quants; number = scale * (level - offset).
 
-    size: bytes of a block. scales: (builder, address) -> those of sixteen blocks. levels: of the 16 quants, unsigned
-    bytes; none: the quants themselves.
+    size: bytes of a block. scales: (builder, address) -> those of sixteen blocks. offset: a multiple of 4. levels: of
+    the 16 quants, unsigned bytes; none: the quants themselves. bits: of a quant, 4 or 8; with 8 it is signed, and its
+    level 128 more.
     """
 
     size: int
     scales: Callable[[Any, Any], Any]
     offset: int
     levels: tuple[int, ...] = ()
-    vector: Format = "q8"
+    bits: int = 4
+    vector: Format = "lanes"
     step_columns: int = 32 * _BLOCKS
 
     @property
@@ -91,60 +86,96 @@ class SixteenBlocks:
         return []
 
     def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]], asks: Any) -> None:
-        vector = _vector(b, b.mul(step, number(_BLOCKS)), x, d)
+        vector = self._vector(b, step, x, d)
         at = b.mul(step, number(self.step_bytes))
         for row, row_sums in zip(rows, sums, strict=True):
-            self._add(b, b.add(row, at), vector, row_sums[0], asks)
+            here = b.add(row, at)
+            self._add(b, self._packed(b, here, asks), self.scales(b, here), vector, row_sums[0])
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
-        """Multiply the rest of a row as the row's last step, in which the blocks that were multiplied count 0.
+        """Multiply the rest of a row: its last sixteen blocks, turned so that the rest comes first.
 
-        A row of less than a step is padded with blocks of 0: nothing beyond it may be read. Two threads multiplied rows
-        of 768 columns in their caches at 21 GB/s, with padding at 14, which is slower than the RAM.
+        The input counts 0 in the other lanes. A row of less than a step is padded with blocks of 0: nothing beyond it
+        may be read. Two threads multiplied rows of 768 columns in their caches at 21 GB/s, with padding at 14, which is
+        slower than the RAM.
         """
         blocks = b.udiv(b.add(d, number(31)), number(32))
         left = b.sub(blocks, b.mul(steps, number(_BLOCKS)))
         is_long, is_short = (b.icmp_signed(sign, steps, number(0)) for sign in (">", "=="))
         with b.if_then(b.and_(is_long, b.icmp_signed(">", left, number(0)))):
-            first = b.sub(blocks, number(_BLOCKS))
-            vector = _without(b, _vector(b, first, x, d), b.sub(number(_BLOCKS), left))
+            vector = self._vector(b, steps, x, d)
+            at = b.mul(b.sub(blocks, number(_BLOCKS)), number(self.size))
+            lanes = b.sub(ir.Constant(VI, list(range(_BLOCKS))), splat(b, b.trunc(left, I32), VI))
             for row, row_sums in zip(rows, sums, strict=True):
-                self._add(b, b.add(row, b.mul(first, number(self.size))), vector, row_sums[0], None)
+                here = b.add(row, at)
+                quants = [b.bitcast(_turned(b, b.bitcast(one, VI), lanes), VB) for one in self._packed(b, here, None)]
+                scales = b.bitcast(_turned(b, b.bitcast(self.scales(b, here), VI), lanes), VF)
+                self._add(b, quants, scales, vector, row_sums[0])
         with b.if_then(is_short):
-            vector = _vector(b, number(0), x, d)
+            vector = self._vector(b, number(0), x, d)
             for row, row_sums in zip(rows, sums, strict=True):
-                self._add(b, copied(b, row, left, self.size), vector, row_sums[0], None)
+                here = copied(b, row, left, self.size)
+                self._add(b, self._packed(b, here, None), self.scales(b, here), vector, row_sums[0])
 
-    def _add(self, b: Any, at: Any, vector: _Vector, total: Any, asks: Any | None) -> None:
-        """Add the products of one row's sixteen blocks at this address."""
+    def _vector(self, b: Any, step: Any, x: Any, d: Any) -> _Vector:
+        padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))
+        x_bytes, x_scales = b.add(x, b.mul(step, number(512))), b.add(b.add(x, padded), b.mul(step, number(64)))
+        eights = load(b, b.add(x_scales, b.lshr(padded, number(3))), VI)
+        start = b.mul(b.ashr(eights, constant(VI, 2)), constant(VI, self.offset // 2)) if self.offset != 8 else eights
+        return _Vector([load(b, offset(b, x_bytes, 64 * i), VB) for i in range(8)], load(b, x_scales, VF), start)
+
+    def _add(self, b: Any, packed: list[Any], scales: Any, vector: _Vector, total: Any) -> None:
+        """Add the products of one row's sixteen blocks."""
+        if self.bits == 8:
+            levels = [b.xor(one, constant(VB, 128)) for one in packed]
+        else:
+            levels = [b.and_(one, constant(VB, 15)) for one in packed] + [
+                b.lshr(one, constant(VB, 4)) for one in packed
+            ]
+        if self.levels:
+            levels = [looked_up(b, one, self.levels) for one in levels]
+        dot = vector.start
+        for one, columns in zip(levels, vector.columns, strict=True):
+            dot = dot_unsigned.emit(b, dot, one, columns)
+        total.fma(b, b.sitofp(dot, VF), b.fmul(scales, vector.scales))
+
+    def _packed(self, b: Any, at: Any, asks: Any | None) -> list[Any]:
+        """Load sixteen blocks' quants: four bytes of every block, a block in each lane, then the next four."""
+        return [one for part in range(self.bits // 4) for one in self._transposed(b, at, 16 * part, asks)]
+
+    def _transposed(self, b: Any, at: Any, start: int, asks: Any | None) -> list[Any]:
+        """Load sixteen bytes of each block's quants, from byte `start` on."""
+        start += self.size - 4 * self.bits
         fours = []
-        for four, (low, high) in enumerate(vector.columns):
+        for i in range(4):
             if asks is not None:
                 asks.one(b)
-            packed = self._quants(b, offset(b, at, 4 * self.size * four))
-            halves = [b.and_(packed, constant(VB, 15)), b.lshr(packed, constant(VB, 4))]
-            if self.levels:
-                halves = [looked_up(b, half, self.levels) for half in halves]
-            dot = dot_unsigned.emit(b, constant(VI, 0), halves[0], low)
-            fours.append(dot_unsigned.emit(b, dot, halves[1], high))
-        less = [b.mul(one, constant(VI, self.offset)) for one in vector.totals]
-        twos = [b.sub(_fold(b, fours[2 * i], fours[2 * i + 1], _PAIRS), less[i]) for i in range(2)]
+            one = [load(b, offset(b, at, self.size * (4 * k + i) + start), _SIXTEEN) for k in range(4)]
+            halves = [_pick_two(b, one[k], one[k + 1], list(range(32))) for k in (0, 2)]
+            fours.append(b.bitcast(_pick_two(b, halves[0], halves[1], list(range(64))), VI))
         if asks is not None:
             asks.one(b)
-        dots = b.sitofp(_fold(b, twos[0], twos[1], VI), VF)
-        total.fma(b, dots, b.fmul(self.scales(b, at), vector.scales))
+        pairs = [[_beside(b, fours[i], fours[i + 1], VI, high) for i in (0, 2)] for high in (False, True)]
+        words = [[b.bitcast(one, _PAIRS) for one in pair] for pair in pairs]
+        return [b.bitcast(_beside(b, pair[0], pair[1], _PAIRS, high), VB) for pair in words for high in (False, True)]
 
-    def _quants(self, b: Any, at: Any) -> Any:
-        """Load the packed quants of four blocks."""
-        one = [load(b, offset(b, at, self.size * (i + 1) - 16), _SIXTEEN) for i in range(4)]
-        first, second = (_pick_two(b, one[i], one[i + 1], list(range(32))) for i in (0, 2))
-        return _pick_two(b, first, second, list(range(64)))
+
+def _beside(b: Any, x: Any, y: Any, of: Any, high: bool) -> Any:
+    """Interleave the lower or upper lanes of every 16 bytes of x and y."""
+    n = of.count // 4
+    places = [start + high * n // 2 + k for start in range(0, of.count, n) for k in range(n // 2)]
+    return _pick_two(b, x, y, [place for one in places for place in (one, of.count + one)])
+
+
+def _turned(b: Any, x: Any, lanes: Any) -> Any:
+    """Return the lanes of x by number, modulo 16."""
+    return b.call(external(b, "llvm.x86.avx512.permvar.si.512", VI, [VI, VI]), [x, lanes])
 
 
 def copied(b: Any, at: Any, n: Any, block: int = _BLOCK) -> Any:
     """Copy n of sixteen blocks of this many bytes, pad with blocks of 0, and return the copy's address."""
     size, scale = block * _BLOCKS, block - 16
-    copy = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(I8, size)), I64)
+    copy = room(b, size)
     for place in range(0, size, 16):
         store(b, offset(b, copy, place), constant(_SIXTEEN, 0))
     with cgutils.for_range_slice(b, number(0), b.mul(n, number(block)), number(block), I64) as (place, _):
@@ -154,30 +185,20 @@ def copied(b: Any, at: Any, n: Any, block: int = _BLOCK) -> Any:
     return copy
 
 
-def _without(b: Any, vector: _Vector, n: Any) -> _Vector:
-    """Return the vector with scales of 0 for its first n blocks."""
-    lanes = ir.Constant(VI, list(range(_BLOCKS)))
-    counts = b.icmp_signed(">=", lanes, splat(b, b.trunc(n, I32), VI))
-    return replace(vector, scales=b.select(counts, vector.scales, constant(VF, 0.0)))
-
-
-def _vector(b: Any, first: Any, x: Any, d: Any) -> _Vector:
-    """Return the sixteen blocks of the input from `first` on."""
-    padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))
-    x_bytes = b.add(x, b.mul(first, number(32)))
-    x_scales = b.add(b.add(x, padded), b.mul(first, number(4)))
-    x_sums = b.add(b.add(x, b.add(padded, b.lshr(padded, number(3)))), b.mul(first, number(8)))
-    columns = []
-    for four in range(4):
-        first, second = (load(b, offset(b, x_bytes, 128 * four + 64 * i), VB) for i in range(2))
-        low, high = ([32 * i + start + k for i in range(4) for k in range(16)] for start in (0, 16))
-        columns.append((_pick_two(b, first, second, low), _pick_two(b, first, second, high)))
-    return _Vector(columns, load(b, x_scales, VF), [load(b, offset(b, x_sums, 64 * i), VI) for i in range(2)])
-
-
 def scales_of(b: Any, at: Any) -> Any:
     """Load the scales of sixteen blocks of q4_0, which are alternately in the lower and the upper half of a word."""
-    words = _words(b, at, _BLOCK, [0, 4, 9, 13])
+    return _halves_in_turn(b, _words(b, at, _BLOCK, [0, 4, 9, 13]))
+
+
+def _wide_scales_of(b: Any, at: Any) -> Any:
+    """Load the scales of sixteen blocks of q8_0, as those of q4_0."""
+    found = [load(b, offset(b, at, 68 * i), VI) for i in range(8)]
+    for places in ([0, 8, 16, 24], list(range(8)), list(range(16))):
+        found = [_pick_two(b, found[i], found[i + 1], places) for i in range(0, len(found), 2)]
+    return _halves_in_turn(b, found[0])
+
+
+def _halves_in_turn(b: Any, words: Any) -> Any:
     halves = b.trunc(b.lshr(words, ir.Constant(VI, [0, 16] * 8)), _WORDS)
     return halves_to_floats(b, b.bitcast(halves, VH))
 
@@ -200,3 +221,5 @@ SIXTEEN_BLOCKS = {
     "q4_0": SixteenBlocks(_BLOCK, scales_of, 8),
     "mxfp4": SixteenBlocks(17, _exponents_of, E2M1_ZERO, E2M1_LEVELS),
 }
+if ISA.byte_dot.startswith("vnni"):  # else the products of unsigned bytes could overflow
+    SIXTEEN_BLOCKS["q8_0"] = SixteenBlocks(34, _wide_scales_of, 128, bits=8)

@@ -16,7 +16,7 @@ from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import call_kernel, get_int
 
 BLOCKS = 5 * 8  # bytes before the addresses of the tokens' blocks of arguments
-MOST_TOKENS = 8  # whose experts run in one order
+MOST_TOKENS = 16  # whose experts run in one order
 _ALL = 1 << 40  # items of a tile: more than any call has
 
 

@@ -134,6 +134,14 @@ def external(b: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any:
     return cgutils.get_or_insert_function(b.module, ir.FunctionType(result, list(arguments)), name)
 
 
+def room(b: Any, n_bytes: int, alignment: int = 64) -> Any:
+    """Return the address of memory on the stack. numba's alloca_once would set it to 0 at each entry."""
+    with b.goto_entry_block():
+        place = b.alloca(ir.ArrayType(I8, n_bytes + alignment))
+        at = b.add(b.ptrtoint(place, I64), number(alignment - 1))
+        return b.and_(at, number(-alignment))
+
+
 def splat(b: Any, value: Any, of: Any) -> Any:
     nothing = ir.Constant(of, ir.Undefined)
     one = b.insert_element(nothing, value, ir.Constant(I32, 0))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import unpacked_rows
 from numpy.typing import NDArray
+from row_checks import input_of
 from samples import random_blocks
 
 from native_kernels.backend import PackedMatrix
@@ -24,7 +25,7 @@ from native_kernels.codecs import CODECS, ROW_CODECS, lane_packing
 from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.gemm import gemm
 from native_kernels.cpu.gemm.gemm_bytes import takes_bytes
-from native_kernels.cpu.products import activations, gemv, transposed
+from native_kernels.cpu.products import gemv, transposed
 from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 from native_kernels.cpu.runtime import call
 
@@ -189,24 +190,20 @@ def check_transposed(name: str, n_rows: int, n_cols: int, n_threads: int = 2) ->
     assert out.n_rows == 1 or not out.data.strides[0] % 64
 
 
-def as_q8(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """x [D] in the format "q8", and the numbers that this stands for."""
-    n_cols = len(x)
-    padded = activations.padded(n_cols)
-    buffer = activations.quantised_empty("q8", n_cols)
-    call.run(activations.quantise_calls(x, buffer, "q8"))
-    scales = buffer[padded : padded + padded // 8].view(np.float32).astype(np.float64)
-    return buffer, (buffer[:padded].view(np.int8) * np.repeat(scales, 32))[:n_cols]
+def as_read_by(codec: str, x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """x [D] in the format that rows of this codec read, and the numbers that this stands for."""
+    given = input_of(x, codec)
+    return given.buffers[gemv.vector_format(codec)], given.held
 
 
 def check_gemv(name: str, n_rows: int, n_cols: int, apart: int = 0) -> None:
-    """Rows times one vector in the format "q8", all and by list.
+    """Rows times one quantised vector, all and by list.
 
     Errors: each of 16 lanes adds up n_cols / 64 rounded products, and scales, minima and offsets are rounded a few
     times; these are at most as large as the row's largest number, since random quants reach both ends.
     """
     w, values = matrix(name, n_rows, n_cols, apart)
-    buffer, exact = as_q8(random(n_cols))
+    buffer, exact = as_read_by(name, random(n_cols))
     out = call.aligned_empty(n_rows)
     out[:] = np.nan
     call.run(gemv.gemv_calls(w, buffer, out))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from product_checks import as_q8, check_gemv, check_rows, matrix, random
+from product_checks import as_read_by, check_gemv, check_rows, matrix, random
 from samples import random_blocks
 from unpacked_rows import rows_calls
 
@@ -50,7 +50,7 @@ def test_the_largest_quants_and_bytes_do_not_overflow(name: str) -> None:
     random_blocks.set_halves(data, codec, np.ones((5 * n_blocks, len(random_blocks.HALVES[name]))))
     values = codec.decode(data).astype(np.float64)
     for sign in (1, -1):
-        buffer, exact = as_q8(np.full(512, sign, np.float32))
+        buffer, exact = as_read_by(name, np.full(512, sign, np.float32))
         out = call.aligned_empty(5)
         call.run(gemv.gemv_calls(PackedMatrix.view(data, 5, 512, name), buffer, out))
         np.testing.assert_allclose(out, values @ exact, rtol=1e-5)
@@ -59,7 +59,7 @@ def test_the_largest_quants_and_bytes_do_not_overflow(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in BLOCKS if random_blocks.HALVES[name]])
 def test_what_is_not_finite_stays_in_its_row(name: str) -> None:
     w, _ = matrix(name, 12, 512)
-    buffer, _ = as_q8(random(512))
+    buffer, _ = as_read_by(name, random(512))
     clean, found = call.aligned_empty(12), call.aligned_empty(12)
     call.run(gemv.gemv_calls(w, buffer, clean))
     at = random_blocks.HALVES[name][0]
@@ -70,5 +70,5 @@ def test_what_is_not_finite_stays_in_its_row(name: str) -> None:
     for bad in (np.nan, np.inf):
         x = random(512)
         x[300] = bad
-        call.run(gemv.gemv_calls(w, as_q8(x)[0], found))
+        call.run(gemv.gemv_calls(w, as_read_by(name, x)[0], found))
         assert not np.isfinite(found).any()
