@@ -1,4 +1,4 @@
-"""Products of rows of GGML's q4_0, q8_0 and mxfp4 with registers of 64 bytes: for row_dots, sixteen blocks per step.
+"""Products of rows of GGML's q4_0 and mxfp4 with registers of 64 bytes: for row_dots, sixteen blocks per step.
 
 The blocks' bytes are transposed, so that each lane has one block. Scales then cost one multiplication per step, and a
 further vector costs the products alone. Narrower registers: row_dots.Blocks and k_quants.EightBlocks.
@@ -21,7 +21,6 @@ from native_kernels.cpu.runtime.simd import (
     I16,
     I32,
     I64,
-    ISA,
     VB,
     VF,
     VH,
@@ -60,18 +59,16 @@ class _Vector:
 
 @dataclass(frozen=True)
 class SixteenBlocks:
-    """A codec of row_dots: blocks of a scale and 32 quants; number = scale * (level - offset).
+    """A codec of row_dots: blocks of a scale and 32 quants in 16 bytes; number = scale * (level - offset).
 
     size: bytes of a block. scales: (builder, address) -> those of sixteen blocks. offset: a multiple of 4. levels: of
-    the 16 quants, unsigned bytes; none: the quants themselves. bits: of a quant, 4 or 8; with 8 it is signed, and its
-    level 128 more.
+    the 16 quants, unsigned bytes; none: the quants themselves.
     """
 
     size: int
     scales: Callable[[Any, Any], Any]
     offset: int
     levels: tuple[int, ...] = ()
-    bits: int = 4
     vector: Format = "lanes"
     step_columns: int = 32 * _BLOCKS
 
@@ -90,7 +87,7 @@ class SixteenBlocks:
         at = b.mul(step, number(self.step_bytes))
         for row, row_sums in zip(rows, sums, strict=True):
             here = b.add(row, at)
-            self._add(b, self._packed(b, here, asks), self.scales(b, here), vector, row_sums[0])
+            self._add(b, self._quants(b, here, asks), self.scales(b, here), vector, row_sums[0])
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
         """Multiply the rest of a row: its last sixteen blocks, turned so that the rest comes first.
@@ -108,14 +105,14 @@ class SixteenBlocks:
             lanes = b.sub(ir.Constant(VI, list(range(_BLOCKS))), splat(b, b.trunc(left, I32), VI))
             for row, row_sums in zip(rows, sums, strict=True):
                 here = b.add(row, at)
-                quants = [b.bitcast(_turned(b, b.bitcast(one, VI), lanes), VB) for one in self._packed(b, here, None)]
+                quants = [b.bitcast(_turned(b, b.bitcast(one, VI), lanes), VB) for one in self._quants(b, here, None)]
                 scales = b.bitcast(_turned(b, b.bitcast(self.scales(b, here), VI), lanes), VF)
                 self._add(b, quants, scales, vector, row_sums[0])
         with b.if_then(is_short):
             vector = self._vector(b, number(0), x, d)
             for row, row_sums in zip(rows, sums, strict=True):
                 here = copied(b, row, left, self.size)
-                self._add(b, self._packed(b, here, None), self.scales(b, here), vector, row_sums[0])
+                self._add(b, self._quants(b, here, None), self.scales(b, here), vector, row_sums[0])
 
     def _vector(self, b: Any, step: Any, x: Any, d: Any) -> _Vector:
         padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))
@@ -124,33 +121,24 @@ class SixteenBlocks:
         start = b.mul(b.ashr(eights, constant(VI, 2)), constant(VI, self.offset // 2)) if self.offset != 8 else eights
         return _Vector([load(b, offset(b, x_bytes, 64 * i), VB) for i in range(8)], load(b, x_scales, VF), start)
 
-    def _add(self, b: Any, packed: list[Any], scales: Any, vector: _Vector, total: Any) -> None:
+    def _add(self, b: Any, quants: list[Any], scales: Any, vector: _Vector, total: Any) -> None:
         """Add the products of one row's sixteen blocks."""
-        if self.bits == 8:
-            levels = [b.xor(one, constant(VB, 128)) for one in packed]
-        else:
-            levels = [b.and_(one, constant(VB, 15)) for one in packed] + [
-                b.lshr(one, constant(VB, 4)) for one in packed
-            ]
-        if self.levels:
-            levels = [looked_up(b, one, self.levels) for one in levels]
         dot = vector.start
-        for one, columns in zip(levels, vector.columns, strict=True):
-            dot = dot_unsigned.emit(b, dot, one, columns)
+        for i, packed in enumerate(quants):
+            halves = [b.and_(packed, constant(VB, 15)), b.lshr(packed, constant(VB, 4))]
+            if self.levels:
+                halves = [looked_up(b, half, self.levels) for half in halves]
+            for half, columns in zip(halves, vector.columns[i::4], strict=True):
+                dot = dot_unsigned.emit(b, dot, half, columns)
         total.fma(b, b.sitofp(dot, VF), b.fmul(scales, vector.scales))
 
-    def _packed(self, b: Any, at: Any, asks: Any | None) -> list[Any]:
-        """Load sixteen blocks' quants: four bytes of every block, a block in each lane, then the next four."""
-        return [one for part in range(self.bits // 4) for one in self._transposed(b, at, 16 * part, asks)]
-
-    def _transposed(self, b: Any, at: Any, start: int, asks: Any | None) -> list[Any]:
-        """Load sixteen bytes of each block's quants, from byte `start` on."""
-        start += self.size - 4 * self.bits
+    def _quants(self, b: Any, at: Any, asks: Any | None) -> list[Any]:
+        """Load sixteen blocks' packed quants: four bytes of every block, a block in each lane, then the next four."""
         fours = []
         for i in range(4):
             if asks is not None:
                 asks.one(b)
-            one = [load(b, offset(b, at, self.size * (4 * k + i) + start), _SIXTEEN) for k in range(4)]
+            one = [load(b, offset(b, at, self.size * (4 * k + i + 1) - 16), _SIXTEEN) for k in range(4)]
             halves = [_pick_two(b, one[k], one[k + 1], list(range(32))) for k in (0, 2)]
             fours.append(b.bitcast(_pick_two(b, halves[0], halves[1], list(range(64))), VI))
         if asks is not None:
@@ -187,18 +175,7 @@ def copied(b: Any, at: Any, n: Any, block: int = _BLOCK) -> Any:
 
 def scales_of(b: Any, at: Any) -> Any:
     """Load the scales of sixteen blocks of q4_0, which are alternately in the lower and the upper half of a word."""
-    return _halves_in_turn(b, _words(b, at, _BLOCK, [0, 4, 9, 13]))
-
-
-def _wide_scales_of(b: Any, at: Any) -> Any:
-    """Load the scales of sixteen blocks of q8_0, as those of q4_0."""
-    found = [load(b, offset(b, at, 68 * i), VI) for i in range(8)]
-    for places in ([0, 8, 16, 24], list(range(8)), list(range(16))):
-        found = [_pick_two(b, found[i], found[i + 1], places) for i in range(0, len(found), 2)]
-    return _halves_in_turn(b, found[0])
-
-
-def _halves_in_turn(b: Any, words: Any) -> Any:
+    words = _words(b, at, _BLOCK, [0, 4, 9, 13])
     halves = b.trunc(b.lshr(words, ir.Constant(VI, [0, 16] * 8)), _WORDS)
     return halves_to_floats(b, b.bitcast(halves, VH))
 
@@ -221,5 +198,3 @@ SIXTEEN_BLOCKS = {
     "q4_0": SixteenBlocks(_BLOCK, scales_of, 8),
     "mxfp4": SixteenBlocks(17, _exponents_of, E2M1_ZERO, E2M1_LEVELS),
 }
-if ISA.byte_dot.startswith("vnni"):  # else the products of unsigned bytes could overflow
-    SIXTEEN_BLOCKS["q8_0"] = SixteenBlocks(34, _wide_scales_of, 128, bits=8)
