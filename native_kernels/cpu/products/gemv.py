@@ -136,6 +136,8 @@ def _gemv_of_several(codec: str) -> Kernel:
                 left, blocks = used - done, args + BLOCKS + 8 * done
                 passes = (left + most - 1) // most
                 n = (left + passes - 1) // passes  # 3 and 2 take less time than 4 and 1
+                if n == 5 or n == 7:  # not among NUMBERS
+                    n = (n + 1) // 2
                 for start in range(at, end, GRAIN):
                     stop = min(end, start + GRAIN)
                     rows, n_rows = w + stride * start, stop - start

@@ -55,6 +55,7 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 ROWS = 8 if LANES == 16 else 4  # quantised rows that fit in the registers
+NUMBERS = (1, 2, 3, 4, 6, 8)  # of vectors multiplied at once; 5 and 7 would cost half a second of compiling a codec
 ON_THE_WAY = 8192  # prefetched bytes in flight, over all streams
 _LINE = 64
 _GROUP = 32
@@ -195,7 +196,8 @@ def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
 
 def emit_dots_of_several(codec: Codec, is_rest: bool = False) -> Callable[..., Any]:
     """Return the operation (n, rows, n_rows, stride, ahead, end, d, first, last, blocks, sums): add each row times the
-    x [d] of n vectors, at most rows_at_once, to the row's sums for each vector, from step first to last.
+    x [d] of n vectors, one of NUMBERS and at most rows_at_once, to the row's sums for each vector, from step first to
+    last.
 
     rows: address of the first row. ahead: bytes to the row to prefetch, up to the row at address `end`. blocks: address
     of the addresses of the vectors' blocks of gemv's arguments, which hold each x. sums: address of the codec's sums
@@ -232,7 +234,9 @@ def emit_dots_of_several(codec: Codec, is_rest: bool = False) -> Callable[..., A
                 store(b, offset(b, between, at), slot.get(b))
 
     def by_number(b: Any, n: Any, *values: Any) -> None:
-        for n_vectors in range(1, rows_at_once(codec) + 1):
+        for n_vectors in NUMBERS:
+            if n_vectors > rows_at_once(codec):
+                break
             # In a function of its own: as one of eight loops in a function it spilled registers, and could take three
             # times as long.
             name = b.module.get_unique_name(f"dots.{n_vectors}")

@@ -6,12 +6,13 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from samples.recurrent_model import make_recurrent_model
-from samples.tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.decode.decode_program import MOST_TOKENS
@@ -19,7 +20,16 @@ from engine.errors import Cancelled, HostMemoryError
 from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.session.chat_session import ChatSession
-from engine.session.generate import Savings, StopRules, TokenEvent, decode_one_token, decode_tokens, generate, prefill
+from engine.session.generate import (
+    Savings,
+    StopRules,
+    TokenEvent,
+    decode_one_token,
+    decode_tokens,
+    generate,
+    most_at_once,
+    prefill,
+)
 from engine.session.guesses import Guesser, Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.lookup import Lookup
@@ -114,6 +124,11 @@ def test_a_greedy_answer_is_the_same_and_takes_fewer_runs(
     assert sum(runs) == len(runs) + stats.guessed_tokens
     assert max(runs) == MOST_TOKENS
     assert list(answer(model, None, GREEDY))[-1].stats.guessed_tokens == 0
+
+
+def test_runs_are_shorter_where_long_ones_take_longer_than_a_prompt(model: LoadedModel, tmp_path: Path) -> None:
+    in_q8 = LoadedModel.load(make_tiny_gguf(tmp_path / "m.gguf", max_context=256), EngineConfig("cpu"))
+    assert [most_at_once(one.transformer(), one.new_cache()) for one in (model, in_q8)] == [MOST_TOKENS, 8]
 
 
 def runs_of(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
