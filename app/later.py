@@ -9,7 +9,11 @@ _names: list[str] = []
 
 
 class Later:
-    """A module of this name, from any thread. Type checkers see an import under TYPE_CHECKING in its place."""
+    """A module that is imported when it is first used, from any thread, or when its turn comes after the first paint.
+
+    For names that a module needs often; a function that needs one once imports it itself. Type checkers see an import
+    under TYPE_CHECKING in its place.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -56,7 +56,7 @@ def run(
     log_problem = crash_notes.open_log(places.log_file)
     crash_notes.mark_running(places.log)
 
-    # 2. The settings: the only file that is read before the window is shown.
+    # 2. The settings. Besides the marks of a crash, no other file is read before the window is shown.
     settings, settings_problem = load_settings(places.settings_file)
 
     # 3. Qt.
@@ -76,7 +76,7 @@ def run(
     language.use_language(settings.language)
     apply_look(settings)
 
-    # 5. The window, painted.
+    # 5. The window: shown, and painted by the event loop.
     hearth = Hearth(places, settings, location, model)
     crash_notes.catch_faults(places.log, hearth.tell_fault)
     signals = QuitOnSignals(hearth.window.quit)
@@ -86,7 +86,7 @@ def run(
     gc.freeze()  # what lives as long as the program: later collections look at the rest alone
     log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
 
-    # 6. After the first paint, in the background: chats, engine, machine. See Hearth.start.
+    # 6. Problems so far. What starts after the first paint: see Hearth.start.
     if settings_problem is not None:
         hearth.controller.problems.report("settings", describe_settings_problem(settings_problem))
     if log_problem is not None:

@@ -57,7 +57,7 @@ class Hearth(QObject):
         makers: dict[str, MakeHost] | None = None,
         library: Library | None = None,
     ) -> None:
-        """Create all objects; read and start nothing. makers, library: fakes in place of the real ones."""
+        """Create what the first paint needs; read and start nothing. makers, library: fakes instead of real ones."""
         super().__init__()
         self._places = places
         self._closed = False
@@ -122,7 +122,7 @@ class Hearth(QObject):
         self.window.page.focus_composer()
 
     def start(self) -> None:
-        """Start chats, engine and machine monitor, each in its own thread."""
+        """Read small files and create the rest; start chats, engine and machine monitor, each in its own thread."""
         self.painted.emit()
         self.worker.start()
         self.choices.read()  # a small file; the model is loaded with these choices

@@ -155,7 +155,7 @@ class DecodeProgram:
         return logits
 
     def step_after(self, hidden: F32, token: int, cache: KVCache) -> tuple[F32, F32]:
-        """Run the program of a layer that drafts tokens: its token after the head's input [D] of the position before.
+        """Run the program of a layer that drafts tokens. hidden [D]: what the head read at the position before `token`.
 
         Returns its logits [V] and its head's input [D]. Raises: as `step`.
         """
@@ -181,7 +181,8 @@ class DecodeProgram:
         """Append up to `most_tokens` tokens to the cache; return the logits [n, V] after each.
 
         They equal those of `step`, to the bit. Raises: as `step`, and HostMemoryError.
-        Cost: eight tokens take 2 to 5 times as long as one, 16 tokens 4 to 9 times (one thread, EPYC).
+        Cost: eight tokens take 2 to 6 times as long as one; 16, where so many are allowed, 4 to 9 times (one thread of
+        an EPYC).
         """
         program = self.program_for(cache.layout)
         if len(tokens) == 1:
@@ -196,7 +197,7 @@ class DecodeProgram:
         self._program_of_several(cache.layout)
 
     def _program_of_several(self, layout: KvLayout) -> Program:
-        """Return the program of up to MOST_TOKENS tokens for caches of the layout of the last `program_for`."""
+        """Return the program of up to `_most` tokens for caches of the layout of the last `program_for`."""
         if self._several is None:
             self._of_several = self._of_several or [self._new_calls() for _ in range(self._most)]
             laid_out = [calls.of_a_token(layout) for calls in self._of_several]

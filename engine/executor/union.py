@@ -1,7 +1,7 @@
 """The FFN of several sequences' next tokens at once: rows that any of them needs are read once.
 
-Each sequence computes the same neurons as in ExactExecutor or SparseExecutor, which skip nothing for more than a few
-tokens. Runs on one device. Paper: PowerInfer, section 8.3 (batches).
+Each sequence computes the same neurons as alone in ExactExecutor or SparseExecutor. These take several positions of one
+sequence, and skip nothing beyond a few. Runs on one device. Paper: PowerInfer, section 8.3 (batches).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A layer is a list of steps over named values: norms, attention and FFN in their order, and what each of them reads.
 `graph_of` derives it from the ModelConfig, which engine/model/families reads from a model's files. Not in the graph:
-embedding, final norm and head (see ModelConfig and transformer.py), and which neurons may be skipped (engine/executor).
+embedding, final norm and head (see ModelConfig and transformer.py), and how neurons are skipped (engine/executor).
+The graph says only whether an activation has zeros.
 Each way to run a model walks the list with its own emitter:
 
 - transformer.py computes at once; with the reference operators it is the specification of all others, and the only one

@@ -1,6 +1,6 @@
 """The main path: prefill, decode one token, generate.
 
-A prompt enters as token ids; an iterator of TokenEvent comes out. Every step of a token is called from here.
+A prompt enters as token ids; an iterator of TokenEvent comes out. All steps of the model's own layers begin here.
 engine/model describes the model, engine/executor computes its FFN. Paper: PowerInfer, section 4 (the online phase).
 """
 
@@ -178,9 +178,10 @@ def prefill_steps(
 
     Returns the logits [V] after the last one. turns: its chunk_s limits the chunks; None: no limit.
 
-    The prompt is split into chunks, so that it can be cancelled and shows progress. The cache remembers its state near
-    the end of the prompt, which is the end of a turn; a recurrent one also near the end of `instructions`, the first of
-    the tokens. With windows, keep_windows is called there.
+    The prompt is split into chunks, so that it can be cancelled and shows progress. Near the end of
+    the prompt, where a turn ends, the cache remembers its state, so that the next prompt can go back to it.
+    `instructions` is the number of tokens at the beginning that other chats share: near their end, a recurrent cache
+    remembers its state, too, and keep_windows is called for layers with a window.
 
     On the CPU, the logits do not depend on the speed of the chunks. Nor do they, on either device, on whether all
     tokens but the last are already cached from the same prompt. Prefill and decode round differently, so the last token

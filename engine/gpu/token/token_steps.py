@@ -60,10 +60,10 @@ def stage_begins(stage: str) -> None:
 class _Pending:
     """Vectors [D] still to be added to the stream, by address: partial sums, then others.
 
-    parts: n_parts partial sums of down, in a row. others: the attention's output, the CPU's sum, a bias, ... through: a
-    norm to apply to the sum of all these before it is added. closing: a norm to apply to the stream afterwards, factor:
-    what it is multiplied by. within: a norm to apply first to the sum of the parts and the others, before `beside` is
-    added, a vector by address.
+    parts: n_parts partial sums of down, in a row. others: the attention's output, the CPU's sum, a bias, ... Norms, in
+    their order: `within` is applied to the sum of parts and others; then `beside`, a vector by address, is added;
+    `through` is applied to that sum before it is added to the stream, and `closing` to the stream afterwards, which is
+    then multiplied by `factor`.
     """
 
     parts: int = 0
