@@ -390,8 +390,10 @@ class ChatController(QObject):
     # --- chats
 
     def _reopen(self) -> None:
-        """Open the chat of the last run, unless the user already writes in a new one. A killed run left no note of it,
-        but the chat that it was answering."""
+        """Open the chat of the last run, unless the user already writes in a new one.
+
+        A run that was killed in mid-answer stored none: open the newest chat, as a rule the one with that answer.
+        """
         if not self._memory.has_early_draft:
             newest = next(iter(self._memory.conversations()), None) if self._memory.was_cut_off else None
             self.opened.reopen(newest.id if newest else self._policy.settings.last_conversation)
